@@ -19,7 +19,7 @@ from biotrail.converters.events.stacks import StackNames, attach_stacks
 from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
-from biotrail.converters.inputs.opening import has_pointers, open_source, says_time
+from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.account import Account
 from biotrail.converters.lifecycles.cutting import (
     ENDLESS,
@@ -123,8 +123,10 @@ class Trace:
         self.span: Span | None = None
         self.tasks = TaskNames()
         self.stacks = StackNames()
+        # bcc's stable tracepoints, which other tools record too, and blktrace have no pointers.
+        has_pointers = self.reader.header.get("backend", "core") == "core"
         self.by_intervals = not self.context.is_light and (
-            associate == "intervals" or (associate == "auto" and not has_pointers(self.reader))
+            associate == "intervals" or (associate == "auto" and not has_pointers)
         )
         self.covered: tuple[int, int] | None = None
         """(begin, end) of the windows of `lifecycles` so far, ns; None before the first."""
@@ -135,7 +137,6 @@ class Trace:
         self._numbered = 0
 
     def restrict(self, span: Span) -> None:
-
         self.span = span
 
     @property
@@ -145,8 +146,12 @@ class Trace:
 
     @property
     def says_time(self) -> bool:
-        """Whether the recording says from when to when it was."""
-        return says_time(self.reader)
+        """Whether the recording says from when to when it was: biotrail's own logs do.
+
+        Other tools' clocks may be of their first event, and none of them has the end.
+        """
+        known = self.reader.header.get("backend", "core") in ("core", "bcc")
+        return known and "monotonic" in self.reader.header.get("clocks", {})
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -213,7 +218,6 @@ class Trace:
         yield from pieces(self._complete_columns(pending), end, piece_size)
 
     def _stopped(self) -> int | None:
-
         time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
         return None if time is None else int(time)
 
@@ -436,7 +440,6 @@ class Trace:
         self.context.files.add_records(events)
 
     def _apply_notes(self) -> None:
-
         notes = self.reader.notes[self._notes :]  # a live log's reader may add more meanwhile
         self._notes += len(notes)
         for name, payload in notes:

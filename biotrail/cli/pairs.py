@@ -31,8 +31,7 @@ from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
 from biotrail.recorder.session.session import RecordOptions, Status, record
 from biotrail.recorder.session.stop import Every, StopRequests
 from biotrail.recorder.sites import declarations
-from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Variant
-from biotrail.recorder.sites.resolving import Scopes, resolve
+from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Scopes, Variant, resolve
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.text import units, values
 from biotrail.text.printing import say, say_all, say_json, tell

@@ -2,8 +2,8 @@
 """`biotrail tree`: which functions followed objects passed, and where their time went."""
 
 import heapq
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from biotrail.converters.analysis.lives.merged import Merged
 from biotrail.converters.analysis.stacks.flame import Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
+from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import follows
 from biotrail.converters.sites.trees import Life
@@ -36,7 +37,7 @@ from biotrail.text.columns import console
 from biotrail.text.printing import say, say_all, say_json
 from biotrail.text.progress import progress
 from biotrail.text.rows import left_out, limit_option
-from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts, tally_facts
+from biotrail.text.sites.facts import functions_facts, life_facts, merged_facts
 from biotrail.text.sites.tree import functions_table, life_lines, merged_lines, tally_lines
 
 _TOLD = {
@@ -196,27 +197,23 @@ def find(source: Opened, asked: TreeOptions) -> Found:
         )
     reader = LifeReader(context, asked.lives, asked.objects)
     found = Found(source, reader, Merged(), Functions(reader.following.has_functions))
-    slowest: list[tuple[int, int, Life]] = []
 
-    def add(life: Life) -> None:
-        found.merged.add(life)
-        found.functions.add(life)
-        if not asked.trees or len(found.kept) < asked.trees:
-            found.kept.append(life)
+    def chosen(windows: Iterable[Lifecycles]) -> Iterator[Life]:
+        for life in reader.read(windows):
+            if asked.holds(life):
+                found.count += 1
+                yield life
 
     with progress(source.trace, "reading") as windows:
-        for life in reader.read(windows):
-            if not asked.holds(life):
-                continue
-            found.count += 1
-            if asked.slowest:
-                heapq.heappush(slowest, (life.span, -life.number, life))
-                if len(slowest) > asked.slowest:
-                    heapq.heappop(slowest)
-            else:
-                add(life)
-    for _, _, life in sorted(slowest, key=lambda row: (-row[0], -row[1])):
-        add(life)
+        lives = chosen(windows)
+        if asked.slowest:
+            slowest = heapq.nlargest(asked.slowest, lives, lambda one: (one.span, -one.number))
+            lives = iter(slowest)
+        for life in lives:
+            found.merged.add(life)
+            found.functions.add(life)
+            if not asked.trees or len(found.kept) < asked.trees:
+                found.kept.append(life)
     return found
 
 
@@ -300,7 +297,7 @@ def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
     else:
         made["trees"] = [life_facts(life) for life in found.kept]
         made["trees_left_out"] = found.merged.lives - len(found.kept)
-    return {**made, "tally": tally_facts(found.reader.tally), "notes": _notes(found, asked)}
+    return {**made, "tally": asdict(found.reader.tally), "notes": _notes(found, asked)}
 
 
 def _folded(found: Found, label: str) -> list[str]:

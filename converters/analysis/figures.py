@@ -119,14 +119,14 @@ def stage_times(
 Row = TypeVar("Row")
 
 
-def as_row(kind: type[Row], sums: Any, **more: Any) -> Row:
+def as_row(kind: type[Row], sums: Any, /, **more: Any) -> Row:
     """Return a row with what `sums` has under the names of its fields, and with `more`.
 
     Distributions become summaries (sizes, which are round numbers, with the least values of their
     buckets as percentiles), Counters sorted dicts.
     """
     for one in fields(kind):  # type: ignore[arg-type]
-        if one.name in more or not hasattr(sums, one.name):
+        if one.name in more or not one.init or not hasattr(sums, one.name):
             continue
         value, how = getattr(sums, one.name), _shown(one)
         if isinstance(value, Distribution):

@@ -52,8 +52,5 @@ def _by_limits(bios: Bios, held: "HeldBios") -> None:
 
 
 def doers(bios: Bios) -> I32:
-    """Return whose each bio is, (n,): row in `Lifecycles.tasks`; -1: not known.
-
-    The thread for which it was queued, or else the thread that queued it.
-    """
+    """Return the row in `Lifecycles.tasks` of for whom, else by whom each bio was queued."""
     return np.where(bios.whom >= 0, bios.whom, bios.task)

@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from biotrail.converters.calls.commits import LastCommits
 from biotrail.converters.calls.held import HeldWaits
-from biotrail.converters.calls.in_flight import InFlight
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
 from biotrail.converters.calls.reason_rules import NOT_IO
-from biotrail.converters.calls.reasons import WaitReasons
+from biotrail.converters.calls.reasons import LastCommits, WaitReasons
 from biotrail.converters.calls.untimed import UntimedWaits, calls_of, first_waits
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
@@ -74,12 +72,7 @@ class CallDivider:
     """
 
     def __init__(self, context: Context) -> None:
-        """Start before the first window. context: the log's.
-
-        Its header says whether waits were recorded, and the machine, by which calls are numbered.
-        """
-        none = np.zeros(0, dtype=np.int64)
-        self._unreturned = _Unreturned(none, none, none, none, none, none)
+        self._unreturned = _Unreturned.none()
         self._submitted = InFlight()
         """Of bios that ended."""
         self._divides = "wait" in context.path_parts
@@ -97,9 +90,7 @@ class CallDivider:
         bios where these tell it, a call for each wait outside of timed calls, with `entry` and
         `file` of the wait and `entry` of the bios that it was the first wait for, and `own`,
         `running`, `own_io`, `other_io`, `otherwise` and `undivided` of the calls, whose `blocked`
-        and `runnable` are cut to the call's time. None if the window has no path. The tables given
-        are not changed; what is kept for the next window is.
-
+        and `runnable` are cut to the call's time. The tables given are not changed.
         window: the log's next, with all of its bios, the recording's own too, and none of them cut.
         names: of threads, with rows as `Bios.task` has them.
         """
@@ -207,8 +198,7 @@ class CallDivider:
 
         That is I/O of which a bio was queued by io_submit, io_uring_enter or a thread of io_uring,
         by any thread of the call's process. NEVER for calls that are none of REAPING_CALLS, of
-        32-bit programs, of threads without a name, and without an entry. Adds the bios that ended
-        to `_submitted`.
+        32-bit programs, of threads without a name, and without an entry.
         """
         assert window.path is not None
         path = window.path
@@ -226,9 +216,8 @@ class CallDivider:
     def _submitted_bios(self, bios: Bios, paths: BioPaths, tasks: Tasks) -> tuple[I64, I64, I64]:
         """Return (process id, Q, end) of the bios that were submitted to be reaped; times in ns.
 
-        They were queued by io_submit or io_uring_enter (by `paths`, sorted by number), or by a
-        thread of io_uring (by its name). Bios without a Q or a named thread are left out. end: the
-        completion, FAR where it is not in the log so far.
+        They were queued by io_submit or io_uring_enter, or by a thread of io_uring (by its name).
+        end: the completion, FAR where it is not in the log so far.
         """
         place, known = rows_of(paths.number, bios.number)
         chosen = np.zeros(len(bios), dtype=np.bool_)
@@ -278,9 +267,8 @@ _Spans = tuple[I64, I64, I64]
 def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -> "list[_Spans]":
     """Return the spans in flight of all bios of calls, and of those not the recording's own.
 
-    Each is (key of the call, Q, end), int64 (n,); end is FAR for bios in flight. The bios that
-    ended in earlier windows (`before`) are one span for each call, which starts at NEVER: its
-    thread queued them all before whatever it does in this window. keys: in the order of
+    The bios that ended in earlier windows (`before`) are one span for each call, which starts at
+    NEVER: its thread queued them all before whatever it does in this window. keys: in the order of
     `CallDivider.divide`.
     """
     key_before, key_closed, key_still = keys.of[:3]
@@ -300,3 +288,75 @@ def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -
             )
         )
     return found
+
+
+# For how long of given times a process had I/O in flight that it submitted to be reaped later.
+
+MOST_KEPT = 1 << 16
+"""Spans that are kept of each process at most; the oldest are dropped first."""
+
+
+class InFlight:
+    """When processes had such I/O in flight, window after window: spans that do not overlap."""
+
+    def __init__(self) -> None:
+        none = np.zeros(0, dtype=np.int64)
+        self._spans: dict[int, tuple[I64, I64]] = {}
+        """Process id → (start, end) of its spans so far, ns, ascending and apart."""
+        self._none = none, none
+
+    def add(self, process: I64, start: I64, end: I64) -> None:
+        """Add I/O that ended. process: ids; start, end: ns."""
+        for one in np.unique(process).tolist():
+            mine = process == one
+            starts, ends = self._with(one, start[mine], end[mine])
+            self._spans[one] = starts[-MOST_KEPT:], ends[-MOST_KEPT:]
+
+    def within(self, asked: tuple[I64, I64, I64], process: I64, start: I64, end: I64) -> I64:
+        """Return for how many ns of each time asked for its process had I/O in flight: (m,).
+
+        asked: (process, from, to), (m,) each. process, start, end: (n,), I/O beside what was added,
+        such as what is still in flight; it is not kept.
+        """
+        found = np.zeros(len(asked[0]), dtype=np.int64)
+        for one in np.unique(asked[0]).tolist():
+            mine = process == one
+            spans = self._with(one, start[mine], end[mine])
+            rows = np.flatnonzero(asked[0] == one)
+            found[rows] = covered(spans, asked[2][rows]) - covered(spans, asked[1][rows])
+        return np.maximum(found, 0)
+
+    def _with(self, process: int, start: I64, end: I64) -> tuple[I64, I64]:
+        """Return the spans of a process with others added: (start, end), ascending and apart."""
+        known = self._spans.get(process, self._none)
+        return merged(np.concatenate([known[0], start]), np.concatenate([known[1], end]))
+
+
+def merged(start: I64, end: I64) -> tuple[I64, I64]:
+    """Return (start, end) of the times that these spans cover: (k,), ascending and apart.
+
+    A span that ends before it begins covers nothing.
+    """
+    kept = end > start
+    start, end = start[kept], end[kept]
+    order = np.argsort(start, kind="stable")
+    start, latest = start[order], np.maximum.accumulate(end[order])
+    first = np.ones(len(start), dtype=np.bool_)
+    first[1:] = start[1:] > latest[:-1]
+    last = np.roll(first, -1)  # a span is the last of its time if the next one is a first
+    return start[first], latest[last]
+
+
+def covered(spans: tuple[I64, I64], time: I64) -> I64:
+    """Return how many ns of `spans` are before each time: (m,).
+
+    spans: (start, end), ascending and apart.
+    """
+    start, end = spans
+    if not len(start):
+        return np.zeros(len(time), dtype=np.int64)
+    row = np.searchsorted(start, time, side="right")
+    before = np.concatenate([[0], np.cumsum(end[:-1] - start[:-1])])
+    at = np.maximum(row - 1, 0)
+    within = np.minimum(time, end[at]) - start[at]
+    return np.where(row > 0, before[at] + within, 0)

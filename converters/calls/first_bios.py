@@ -31,10 +31,7 @@ class _Found(Table):
 
     @classmethod
     def of(cls, bios: Bios, paths: BioPaths, held: HeldBios) -> "_Found":
-        """Return a row for each of the `bios` whose call and its entry time are in `paths`.
-
-        And for those that a limit held while a call waited for them.
-        """
+        """Return a row for each bio of a timed call, or that a limit held while one waited."""
         rows, entry = rows_with_entry(bios, paths)
         waited, held = held_with_entry(bios, held)
         tid = np.concatenate([bios.tid[rows], held.tid]).astype(np.int64)
@@ -65,12 +62,7 @@ class FirstBios:
     """
 
     def __init__(self) -> None:
-        """Start before the first window."""
-        none = np.zeros(0, dtype=np.int64)
-        self._before = _Found(
-            *(none, none, none, none.astype(np.uint64), none),
-            *(none.astype(np.uint32), none.astype(np.uint8)),
-        )
+        self._before = _Found.none()
 
     def of_calls(self, window: Lifecycles) -> FirstBio:
         """Return what is known of the first bio of each of the window's calls.

@@ -6,7 +6,7 @@ the bio. But who waits for it is woken right after its completion, before anythi
 The wait began when the bio had been submitted, so from there to its Q the limit held it, at least.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,20 +30,11 @@ _FOR_BIOS = (
 """Reasons of waits that a bio's completion can end."""
 
 
-@dataclass
-class _Match:
-    """Held bios with the wait that each one's completion ended: rows of their tables, (n,)."""
-
-    held: I64
-    wait: I64
-
-
 class HeldWaits:
     """Joins held bios and waits, window after window, in the log's order."""
 
     def __init__(self) -> None:
-        """Start without waits."""
-        self._waits: Waits | None = None
+        self._waits = Waits.none()
         """Waits that may be of the next window's bios."""
 
     def join(self, window: "Lifecycles | Result", path: PathTables) -> PathTables:
@@ -51,12 +42,12 @@ class HeldWaits:
 
         New are `held`, `since`, `tid` and `task` of held bios for which it was not known, `entry`
         of all that a call waited for, and of the window's waits `limit` and, where the limit held
-        the bio for at least half of the wait, `reason`: CGROUP_LIMIT. Keeps waits for the next
-        window. path: the window's, its waits with `cause` and `reason`.
+        the bio for at least half of the wait, `reason`: CGROUP_LIMIT. path: the window's, its waits
+        with `cause` and `reason`.
         """
         waits = path.waits
-        before = len(self._waits) if self._waits is not None else 0
-        known = Waits.concatenate([self._waits, waits]) if self._waits is not None else waits
+        before = len(self._waits)
+        known = Waits.concatenate([self._waits, waits])
         self._waits = known.take(known.run > known.run.max(initial=0) - REMEMBERED_NS)
         if not len(path.held) and not len(path.open_held):
             return path
@@ -65,16 +56,20 @@ class HeldWaits:
         tables = []
         waits = replace(waits, limit=waits.limit.copy(), reason=waits.reason.copy())
         for table, bios in ((path.held, window.bios), (path.open_held, window.open_bios)):
-            found = _match(table, bios, known, ends)
-            held = _with_waits(table, bios, known, found)
+            rows, by = _match(table, bios, known, ends)
+            held = _with_waits(table, bios, known, rows, by)
             tables.append(held)
-            now = found.wait >= before
-            _mark(waits, found.wait[now] - before, held.take(found.held[now]))
+            now = np.flatnonzero(by >= before)
+            held, of = held.take(rows[now]), by[now] - before
+            waits.limit[of] = held.limit
+            blocked = waits.woken[of] - waits.out[of]
+            mostly = of[2 * np.minimum(held.held, blocked) >= blocked]
+            waits.reason[mostly] = WaitReason.CGROUP_LIMIT
         return replace(path, waits=waits, held=tables[0], open_held=tables[1])
 
 
-def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
-    """Return which held bios' completions ended which of the waits.
+def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> tuple[I64, I64]:
+    """Return rows of held bios, and of the wait that each one's completion ended.
 
     That is the first wait to end after the completion, within WAKE_NS and before any other
     completion, if its thread ran again within SETTLE_NS of it, it began before the bio's Q, was
@@ -90,44 +85,34 @@ def _match(held: HeldBios, bios: Bios, waits: Waits, ends: I64) -> _Match:
     order = usable_rows[np.argsort(waits.woken[usable_rows], kind="stable")]
     if not len(own) or not len(order):
         none = np.zeros(0, dtype=np.int64)
-        return _Match(none, none)
+        return none, none
     complete, queue = bios.complete[row[own]], bios.queue[row[own]]
     place = np.searchsorted(waits.woken[order], complete)
     first = order[np.minimum(place, len(order) - 1)]
     woken = waits.woken[first]
     good = (place < len(order)) & (woken - complete <= WAKE_NS) & (waits.out[first] < queue)
     good &= waits.run[first] - complete <= SETTLE_NS
-    good &= np.searchsorted(ends, woken, side="right") == (
-        np.searchsorted(ends, complete, side="right")
-    )
-    good &= (
-        (held.tid[own] == 0)
-        | (held.since[own] == HeldSince.REMAP)
-        | (held.tid[own] == waits.tid[first])
-    )
-    return _Match(own[good], first[good])
+    ended = np.searchsorted(ends, complete, side="right")
+    good &= np.searchsorted(ends, woken, side="right") == ended
+    unnamed = (held.tid[own] == 0) | (held.since[own] == HeldSince.REMAP)
+    good &= unnamed | (held.tid[own] == waits.tid[first])
+    return own[good], first[good]
 
 
-def _with_waits(held: HeldBios, bios: Bios, waits: Waits, found: _Match) -> HeldBios:
-    """Return the held bios with call, length and thread by their waits, the last two if fresh."""
-    if not len(found.held):
+def _with_waits(held: HeldBios, bios: Bios, waits: Waits, rows: I64, by: I64) -> HeldBios:
+    """Return the held bios with call, length and thread by their waits, the last two if fresh.
+
+    rows, by: as `_match` returns them.
+    """
+    if not len(rows):
         return held
     entry = held.entry.copy()
-    entry[found.held] = waits.entry[found.wait]
-    held = replace(held, entry=entry)
-    fresh = held.held[found.held] == NEVER
-    rows, by = found.held[fresh], found.wait[fresh]
+    entry[rows] = waits.entry[by]
+    fresh = held.held[rows] == NEVER
+    rows, by = rows[fresh], by[fresh]
     row, _ = rows_of(bios.number, held.number[rows])
     length, since = held.held.copy(), held.since.copy()
     tid, task = held.tid.copy(), held.task.copy()
     length[rows] = bios.queue[row] - waits.out[by]
     since[rows], tid[rows], task[rows] = HeldSince.WAIT, waits.tid[by], waits.task[by]
-    return replace(held, held=length, since=since, tid=tid, task=task)
-
-
-def _mark(waits: Waits, rows: I64, held: HeldBios) -> None:
-    """Set `limit` and `reason` of the waits in these rows, in place. held: a row for each."""
-    waits.limit[rows] = held.limit
-    blocked = waits.woken[rows] - waits.out[rows]
-    mostly = rows[2 * np.minimum(held.held, blocked) >= blocked]
-    waits.reason[mostly] = WaitReason.CGROUP_LIMIT
+    return replace(held, entry=entry, held=length, since=since, tid=tid, task=task)

@@ -51,8 +51,7 @@ class CallBios(Table):
     def of(cls, bios: Bios, paths: "BioPaths") -> Self:
         """Return a row for each of the `bios` that has an entry time in `paths`, in their order.
 
-        paths: of these bios, and others or fewer; both sorted by number. Bios without a Q are left
-        out.
+        Both are sorted by number. Bios without a Q are left out.
         """
         return cls.in_calls(bios, *rows_with_entry(bios, paths))
 
@@ -77,7 +76,7 @@ def ends_of(bios: Bios) -> I64:
 def held_with_entry(bios: Bios, held: "HeldBios") -> "tuple[I64, HeldBios]":
     """Return (rows, held): held bios that a timed call waited for, and what is known of each.
 
-    rows: of `bios`, as `held`. held: of these bios, and others or fewer; both sorted by number.
+    rows: of `bios`, as `held`. Both tables are sorted by number.
     """
     row, known = rows_of(bios.number, held.number)
     known &= (held.entry != NEVER) & (held.held != NEVER)
@@ -87,8 +86,7 @@ def held_with_entry(bios: Bios, held: "HeldBios") -> "tuple[I64, HeldBios]":
 def rows_with_entry(bios: Bios, paths: "BioPaths") -> tuple[I64, I64]:
     """Return (rows, entry): the bios of timed calls, and the entry time (ns) of each one's call.
 
-    rows: of `bios`, ascending; bios without a Q are left out. paths: of these bios, and others or
-    fewer; both sorted by number.
+    rows: of `bios`, ascending; bios without a Q are left out. Both tables are sorted by number.
     """
     place, known = rows_of(paths.number, bios.number)
     rows = np.flatnonzero(known & (bios.queue != NEVER))
@@ -97,7 +95,7 @@ def rows_with_entry(bios: Bios, paths: "BioPaths") -> tuple[I64, I64]:
 
 
 def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return (rows, known) of the numbers `wanted`: index of each in `numbers`, and whether it is.
+    """Return (rows, known): index of each wanted number in `numbers`, and whether it is there.
 
     numbers: ascending. rows: int64, 0 where the number is not among them.
     """
@@ -149,7 +147,7 @@ class Keys:
 
 
 def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
-    """Return the latest end among the spans of a key that started at a time or before: int64 (m,).
+    """Return the latest end among the spans of a key that started at a time or before: (m,).
 
     key, start, end: (n,), the spans; ends are at least 0. asked, time: (m,), the key and the time
     of each question. Keys are small integers of at least 0. NEVER: there is no such span.
@@ -169,10 +167,9 @@ def latest_end(key: I64, start: I64, end: I64, asked: I64, time: I64) -> I64:
 
 
 def rows_by_key(table: "Calls", wanted: U32 | I64, begun: I64) -> I64:
-    """Return the rows in `table` of calls of threads `wanted` by entry time; int64 (n,), -1: none.
+    """Return the rows in `table` of calls of threads `wanted` by entry time; -1: none.
 
-    Entries must be known: NEVER would match NEVER, and of several calls of one thread with the same
-    entry any.
+    Entries must be known: NEVER would match NEVER.
     """
     order = np.argsort(table.entry, kind="stable")
     row = rows_of_pairs(table.tid[order], table.entry[order], wanted, begun)

@@ -41,19 +41,15 @@ _KERNEL_ERRNO = {
 def name_of_call(number: int, foreign: bool, machine: str, timed: bool = True) -> str:
     """Return the name of a call: "pread64", "page fault", "syscall 600", "pread64 (wait)".
 
-    timed: whether entry and return are known; else only a wait of the call is, and its name says
-    so, but for page faults and kernel threads, which are never timed.
-    foreign: whether a 32-bit program called; its numbers are not looked up, so that the name is
-    "32-bit syscall 3". machine: uname's, as in the log's header.
+    timed: else only a wait of the call is known, and its name says so, but for page faults and
+    kernel threads, which are never timed. foreign: whether a 32-bit program called; its numbers are
+    not looked up.
     """
     return shown_name(number, foreign, machine) + ("" if timed or number < 0 else WAIT_ONLY)
 
 
 def name_of_error(result: int) -> str | None:
-    """Return the name of the error that a call returned, such as "ENOSPC"; None: it is no error.
-
-    An error without a name gives its number: "errno 600".
-    """
+    """Return the name of the error that a call returned, such as "ENOSPC"; None: it is no error."""
     if not -LARGEST_ERRNO <= result < 0:
         return None
     return _KERNEL_ERRNO.get(-result) or errno.errorcode.get(-result, f"errno {-result}")
@@ -62,8 +58,7 @@ def name_of_error(result: int) -> str | None:
 def with_ioctl_commands(path: "PathTables | None", machine: str) -> "PathTables | None":
     """Return the tables with commands of ioctl in the numbers of calls: `ioctl FITRIM`.
 
-    machine: uname's, as in the log's header. Logs in which a RETURN record of ioctl has another
-    argument there name no command.
+    Logs in which a RETURN record of ioctl has another argument there name no command.
     """
     ioctl = next(iter(numbers(frozenset({"ioctl"}), machine)), None)
     if path is None or ioctl is None:
@@ -83,10 +78,7 @@ def with_ioctl_commands(path: "PathTables | None", machine: str) -> "PathTables 
 
 
 def _numbered(number: I32, rows: I64, commands: U32 | U64, ioctl: int) -> I32:
-    """Return the numbers of calls, with the commands of those in `rows`; itself if there are none.
-
-    Commands are 32 bits of a register.
-    """
+    """Return the numbers of calls, with the commands (32 bits) of those in `rows`."""
     if not len(rows):
         return number
     found, place = np.unique(commands.astype(np.uint32), return_inverse=True)

@@ -256,11 +256,7 @@ RULES: tuple[Rule, ...] = (
         "__jbd2_log_wait_for_space jbd2_log_do_checkpoint xlog_grant_head_wait "
         "xlog_grant_head_check xlog_state_get_iclog_space",
     ),
-    Rule(
-        WaitReason.REQUEST,
-        "all",
-        "blk_mq_get_tag sbitmap_get __blk_mq_alloc_requests",
-    ),
+    Rule(WaitReason.REQUEST, "all", "blk_mq_get_tag sbitmap_get __blk_mq_alloc_requests"),
     Rule(WaitReason.IO_COST, "all", "ioc_rqos_throttle"),
     Rule(WaitReason.IO_LATENCY, "all", "rq_qos_wait", _IO_LATENCY),
     Rule(WaitReason.IO_LATENCY, "all", _IO_LATENCY),
@@ -389,22 +385,13 @@ RULES: tuple[Rule, ...] = (
         "all",
         "d_alloc_parallel d_wait_lookup __d_lookup_unhash_wake lock_rename",
     ),
-    Rule(
-        WaitReason.DIRECTORY,
-        "all",
-        _LOCKS,
-        callers=_DIRECTORIES,
-    ),
+    Rule(WaitReason.DIRECTORY, "all", _LOCKS, callers=_DIRECTORIES),
     Rule(WaitReason.SOCKET, "all", _LOCKS, callers=_SOCKETS),
     Rule(WaitReason.PIPE, "all", _LOCKS, callers=_PIPES),
     Rule(WaitReason.CGROUP, "all", _LOCKS, callers=_CGROUPS),
     Rule(WaitReason.MEMORY_MAP, "all", _LOCKS, callers=_ADDRESS_SPACES),
     Rule(WaitReason.MOUNTS, "all", _LOCKS, callers=_MOUNTS),
-    Rule(
-        WaitReason.LOCK,
-        "all",
-        _LOCKS,
-    ),
+    Rule(WaitReason.LOCK, "all", _LOCKS),
     Rule(
         WaitReason.LOCK,
         "all: XFS, btrfs",

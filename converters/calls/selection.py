@@ -6,7 +6,6 @@ import numpy as np
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end
 from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
 from biotrail.converters.events.tables import (
-    I64,
     NEVER,
     Bios,
     Bool,
@@ -20,7 +19,6 @@ class CallsOfBios:
     """
 
     def __init__(self) -> None:
-        """Start without calls."""
         none = np.zeros(0, dtype=np.int64)
         self._tid, self._entry, self._queue = none, none, none
 
@@ -33,11 +31,10 @@ class CallsOfBios:
     ) -> tuple[Bool, Bool]:
         """Return masks of the window's calls and waits that belong to chosen bios.
 
-        bool, by row of `calls` and of `waits`. A call belongs to chosen bios if it queued one, in
-        this window or an earlier one, or waited for one that a cgroup's limit held; a wait, if its
-        call had queued one when the wait began, or it was for such a one. Bios without a recorded Q
-        or entry time of the call do not count. bios, open_bios: the chosen ones of the window,
-        their paths, and what limits held of them. Changes what is kept for the next window.
+        A call belongs to chosen bios if it queued one, in this window or an earlier one, or waited
+        for one that a cgroup's limit held; a wait, if its call had queued one when the wait began,
+        or it was for such a one. Bios without a recorded Q or entry time of the call do not count.
+        bios, open_bios: the chosen ones of the window, their paths, and what limits held of them.
         """
         closed, still = (
             CallBios.concatenate([CallBios.of(table, paths), CallBios.held(table, held)])
@@ -45,24 +42,17 @@ class CallsOfBios:
         )
         before = self._tid, self._entry
         keys = Keys.among(before, *((t.tid, t.entry) for t in (closed, still, waits, calls)))
+        key_before, key_closed, _, key_wait, key_call = keys.of
         key = np.concatenate(keys.of[:3])
         queue = np.concatenate([self._queue, closed.queue, still.queue])
-        _, _, _, key_wait, key_call = keys.of
         chosen_waits = latest_end(key, queue, queue, key_wait, waits.out) != NEVER
         chosen_calls = latest_end(key, queue, queue, key_call, calls.exit) != NEVER
-        self._keep(keys, closed, key_call)
-        return chosen_calls, chosen_waits
-
-    def _keep(self, keys: Keys, closed: CallBios, returned: I64) -> None:
-        """Keep what the next window must know: of each thread the newest call, and its first Q.
-
-        The first of its chosen bios that ended; calls without one, and those that returned, are not
-        kept. keys: of the window's tables, in the order of `masks`. returned: keys of calls that
-        ended.
-        """
+        # The next window must know of each thread's newest call, unless it returned, the first Q
+        # of its chosen bios that ended.
         first = np.full(len(keys.tid), np.iinfo(np.int64).max)
-        first[keys.of[0]] = self._queue
-        np.minimum.at(first, keys.of[1], closed.queue)
+        first[key_before] = self._queue
+        np.minimum.at(first, key_closed, closed.queue)
         kept = keys.newest() & (first != np.iinfo(np.int64).max)
-        kept[returned] = False
+        kept[key_call] = False
         self._tid, self._entry, self._queue = keys.tid[kept], keys.entry[kept], first[kept]
+        return chosen_calls, chosen_waits

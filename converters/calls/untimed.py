@@ -29,7 +29,6 @@ class UntimedWaits:
     """Joins bios to waits of threads whose calls were not timed, window after window, in order."""
 
     def __init__(self, context: Context) -> None:
-        """Start. context: the log's; its header says whether calls of bios were recorded."""
         self._on = "wait" in context.path_parts
         self._by_call = "call" in context.path_parts
         none = np.zeros(0, dtype=np.int64)
@@ -56,8 +55,7 @@ class UntimedWaits:
         """Return (rows, call bios): the bios that were queued in no timed call, by such keys.
 
         rows: of `bios`, ascending; those without a Q are left out, and all where waits were not
-        recorded. paths: of these bios, and others
-        or fewer; both sorted by number.
+        recorded. Both tables are sorted by number.
         """
         place, known = rows_of(paths.number, bios.number)
         lone = (bios.queue != NEVER) & self._on
@@ -81,16 +79,15 @@ class UntimedWaits:
     ) -> tuple[PathTables, I64]:
         """Return the path with waits in no timed call as calls' waits, and how many bios each has.
 
-        (n,): bios that it was the first wait for. Such a wait has its `out` for
-        `entry`, as have the bios that it was the first wait for and that have a row in the tables
-        of paths, from this window on. It has the file of its descriptor; else that of the first of
-        these bios; else that of the bio whose completion ended it: the last before the wake-up,
-        while the wait lasted. Where bios of several files completed so shortly before that it may
-        be any of them, none is.
-
+        (n,): bios that it was the first wait for. Such a wait has its `out` for `entry`, as have
+        the bios that it was the first wait for and that have a row in the tables of paths, from
+        this window on. It has the file of its descriptor; else that of the first of these bios;
+        else that of the bio whose completion ended it: the last before the wake-up, while the wait
+        lasted. Where bios of several files completed so shortly before that it may be any of them,
+        none is.
         bios: (table, rows) of those that ended and those in flight. first: per bio in these rows,
         one after the other, the row of its wait as by `first_waits`. path: the window's, with
-        causes. Keeps the entries of bios in flight.
+        causes.
         """
         waits = path.waits
         entry = np.where(waits.timed, waits.entry, waits.out)
@@ -142,7 +139,7 @@ def _signature(number: I64 | U64, *arguments: U64) -> I64:
 
 
 def first_waits(waits: Waits, keys: I64, bios: CallBios) -> I64:
-    """Return per bio the row of the wait that it was waited for in first, -1: none: int64 (n,).
+    """Return per bio the row of the wait that it was waited for in first, -1: none.
 
     That is the first wait of its thread and call that began at its Q or later, if it was in flight
     then, and if the thread ran again within SETTLE_NS of its end: a later record may come when the
@@ -199,8 +196,7 @@ def _ending_file(out: I64, woken: I64, complete: I64, file: I64) -> I64:
 def calls_of(waits: Waits, bios: I64) -> Calls:
     """Return a call for each of these waits, of which nothing but the wait is known: (n,).
 
-    Its entry is the wait's `entry`. bios: how many each one was the first wait for. The parts of
-    its time are 0.
+    bios: how many each one was the first wait for. The parts of its time are 0.
     """
     unset = np.zeros(len(waits), dtype=np.int64)
     return Calls(

@@ -75,21 +75,16 @@ class Alignment:
         slept = self.slept[np.searchsorted(self.at, monotonic, side="right") - 1]
         boottime = monotonic + slept
         if not self.same_boot:
-            boottime = self._by_wall_clock(boottime)
+            # When the reference's wall clock shows what the log's shows. Integers except for the
+            # drift's share: float64 cannot hold today's times to the ns.
+            own, to = self.own, self.reference
+            wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
+            since = wall - (to.offset + to.origin)
+            boottime = to.origin + since - _scaled(since, to.rate / (1 + to.rate))
         found: I64 = np.where(monotonic < 0, monotonic, np.maximum(boottime, 0))
         return found
 
-    def _by_wall_clock(self, boottime: I64) -> I64:
-        """Return BOOTTIME when the reference's wall clock shows what the log's shows."""
-        own, to = self.own, self.reference
-        # Integers except for the drift's share: float64 cannot hold today's times to the ns.
-        wall = boottime + own.offset + _scaled(boottime - own.origin, own.rate)
-        since = wall - (to.offset + to.origin)
-        found: I64 = to.origin + since - _scaled(since, to.rate / (1 + to.rate))
-        return found
-
     def time(self, monotonic: int) -> int:
-
         return int(self.times(np.array([monotonic], dtype=np.int64))[0])
 
     def lifecycles(self, window: Lifecycles) -> Lifecycles:
@@ -103,17 +98,15 @@ class Alignment:
         return replace(window, begin=begin, end=end, **tables)
 
     def _tables(self, holder: Lifecycles | PathTables | SiteTables) -> dict[str, Any]:
-
-        return {
-            f.name: self._table(value)
-            for f in fields(holder)
-            if isinstance(value := getattr(holder, f.name), Table)
-        }
-
-    def _table(self, table: Table) -> Table:
-
-        names = [f.name for f in fields(table) if f.name in _TIMES]
-        return replace(table, **{name: self.times(getattr(table, name)) for name in names})
+        """Return the tables that are fields of `holder`, with their times converted, by name."""
+        found: dict[str, Any] = {}
+        for f in fields(holder):
+            table = getattr(holder, f.name)
+            if isinstance(table, Table):
+                names = [column.name for column in fields(table) if column.name in _TIMES]
+                times = {name: self.times(getattr(table, name)) for name in names}
+                found[f.name] = replace(table, **times)
+        return found
 
 
 def _scaled(values: I64, rate: float) -> I64:
@@ -145,12 +138,10 @@ class Clocks:
         return cls(boot, found, WallClock.fit(found))
 
     def same_boot(self, other: "Clocks") -> bool:
-
         return bool(self.boot[1]) and self.boot == other.boot
 
     @property
     def times(self) -> tuple[int, int]:
-
         first, last = self.readings[0], self.readings[-1]
         return self.wall.wall(first.boottime), self.wall.wall(last.boottime)
 
@@ -160,31 +151,26 @@ class Clocks:
 
     def align_to(self, reference: "Clocks") -> Alignment:
         """Return the conversion of this log's times to the timeline of the log `reference`."""
+        first, *later = self.readings
+        at, slept, within = [np.iinfo(np.int64).min], [first.slept], first.uncertainty
+        for reading in later:
+            if reading.slept > slept[-1] + SLEPT:
+                at.append(reading.monotonic)
+                slept.append(reading.slept)
+                within = max(within, reading.uncertainty)
         same = self.same_boot(reference)
-        at, slept, within = _sleeps(self.readings, reference.readings[0].slept if same else None)
-        span = (self.readings[0].boottime, self.readings[-1].boottime)
-        return Alignment(self.wall, reference.wall, at, slept, same, span, within)
-
-
-def _sleeps(taken: list[Reading], known: int | None) -> tuple[I64, I64, int]:
-    """Return (at, slept, slept_within): how long the machine had slept, from which time on.
-
-    at, slept: int64; from MONOTONIC time at[i] on, BOOTTIME - MONOTONIC is slept[i] (ns). at[0] is
-    the least int64; an entry follows for each reading at which it had grown by more than SLEPT.
-    slept_within: largest uncertainty (ns) of the readings used. taken: readings in time order, at
-    least one. known: the reference's slept (ns), used for entries that equal it within SLEPT; None:
-    the logs are not of one boot.
-    """
-    at, slept = [np.iinfo(np.int64).min], [taken[0].slept]
-    within = taken[0].uncertainty
-    for reading in taken[1:]:
-        if reading.slept > slept[-1] + SLEPT:
-            at.append(reading.monotonic)
-            slept.append(reading.slept)
-            within = max(within, reading.uncertainty)
-    if known is not None:
-        slept = [known if abs(s - known) <= SLEPT else s for s in slept]
-    return np.array(at, dtype=np.int64), np.array(slept, dtype=np.int64), within
+        if same:  # what both show within their errors is one sleep
+            known = reference.readings[0].slept
+            slept = [known if abs(s - known) <= SLEPT else s for s in slept]
+        return Alignment(
+            self.wall,
+            reference.wall,
+            np.array(at, dtype=np.int64),
+            np.array(slept, dtype=np.int64),
+            same,
+            (first.boottime, self.readings[-1].boottime),
+            within,
+        )
 
 
 def choose_reference(logs: Sequence[Clocks]) -> int:
@@ -210,7 +196,6 @@ class ByRequests(Alignment):
 
     @classmethod
     def on(cls, host: Clocks, line: Line) -> "ByRequests":
-
         own = replace(host.align_to(host), same_boot=True)
         return cls(own.own, own.reference, own.at, own.slept, True, own.span, line=line)
 

@@ -69,7 +69,15 @@ def fit(at: I64, low: I64, high: I64) -> Fit | None:
     for _ in range(_MOST_ROUNDS):
         lines = _lines(seconds[kept], lows[kept], highs[kept])
         if lines:
-            return Fit(_middle(lines, origin, base, seconds[kept]), kept)
+            # The mean of the lines that are extreme at the first and the last time is itself within
+            # all bounds, because these form a convex polygon.
+            every = np.array(lines)
+            ends = np.array([seconds[kept].min(), seconds[kept].max()])
+            values = every[:, :1] + every[:, 1:] * ends
+            extreme = np.concatenate([values.argmin(axis=0), values.argmax(axis=0)])
+            offset, rate = every[extreme].mean(axis=0)
+            within = int(np.ceil(np.abs(values - (offset + rate * ends)).max())) + 2
+            return Fit(Line(origin, base + round(offset), float(rate) * 1e-9, within), kept)
         beyond = _beyond(seconds, lows, highs, kept)
         kept = kept & (beyond <= beyond[kept].max() / 2)
     return None
@@ -121,20 +129,6 @@ def _clip(polygon: list[Vertex], time: float, bound: float, side: float) -> list
         if above[at] >= 0:
             found.append(vertex)
     return found
-
-
-def _middle(lines: list[Vertex], origin: int, base: int, at: F64) -> Line:
-    """Return the mean of the lines that are extreme at the first and the last time of `at`.
-
-    It is itself within all bounds, because these form a convex polygon.
-    """
-    every = np.array(lines)
-    ends = np.array([at.min(), at.max()])
-    values = every[:, :1] + every[:, 1:] * ends
-    extreme = np.concatenate([values.argmin(axis=0), values.argmax(axis=0)])
-    offset, rate = every[extreme].mean(axis=0)
-    within = np.abs(values - (offset + rate * ends)).max()
-    return Line(origin, base + round(offset), float(rate) * 1e-9, int(np.ceil(within)) + 2)
 
 
 def _beyond(at: F64, low: F64, high: F64, kept: Bool) -> F64:

@@ -53,7 +53,15 @@ def joined(log: str, trace: Trace, theirs: Survey) -> Joined:
             f"{theirs.path}: its clock is {name}, which {log} has no readings of: record it with "
             "primary_trace_clock BOOTTIME, Perfetto's default"
         )
-    _refuse_other_kernel(log, trace, theirs)
+    header = trace.context.header
+    ours = {**header.get("kernel", {}), "machine": header.get("host", {}).get("machine")}
+    for name in ("release", "version", "machine"):
+        mine, other = str(ours.get(name) or ""), theirs.kernel.get(name, "")
+        if mine and other and mine != other:
+            raise ConversionError(
+                f"{theirs.path} is of another machine or boot than {log}: the kernel's {name} is "
+                f"{other} there, {mine} here"
+            )
     checked = _refuse_other_boot(log, own, theirs)
     found = _joined(own, theirs.primary, checked)
     _refuse_other_time(log, trace, own, found, theirs)
@@ -78,20 +86,6 @@ def itself(theirs: Survey) -> Joined:
     way = Alignment(no_clock, no_clock, least, np.array([moved]), same_boot=True, span=(0, 0))
     within = max(abs(moved - other) for other in there) if moved else 0
     return Joined(theirs.primary, way, within, checked=True, itself=True)
-
-
-def _refuse_other_kernel(log: str, trace: Trace, theirs: Survey) -> None:
-    """Raise ConversionError where both say which kernel ran, and not the same."""
-    header = trace.context.header
-    kernel, host = header.get("kernel", {}), header.get("host", {})
-    ours = {**kernel, "machine": host.get("machine")}
-    for name in ("release", "version", "machine"):
-        mine, other = str(ours.get(name) or ""), theirs.kernel.get(name, "")
-        if mine and other and mine != other:
-            raise ConversionError(
-                f"{theirs.path} is of another machine or boot than {log}: the kernel's {name} is "
-                f"{other} there, {mine} here"
-            )
 
 
 def _refuse_other_boot(log: str, own: Clocks, theirs: Survey) -> bool:
@@ -148,7 +142,6 @@ def _refuse_other_time(log: str, trace: Trace, own: Clocks, found: Joined, their
 
 
 def _times(trace: Trace, readings: list[Reading]) -> tuple[int, int]:
-
     bounds = trace.reader.bounds() if isinstance(trace.reader, Indexed) else None
     first = readings[0].monotonic
     if bounds is None:

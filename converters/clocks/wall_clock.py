@@ -65,18 +65,15 @@ def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
     files (no pipes), of chunks found by the index. Empty if there are none.
     """
     files = source.sources if isinstance(source, SeriesSource) else [source]
-    found = [r for file in files for r in _of_file(file, max(most // len(files), 2))]
-    return sorted(set(found))
-
-
-def _of_file(source: Source, most: int) -> list[Reading]:
-    """Return about `most` readings of a source that is no series; a pipe has two."""
-    ends = (source.header, source.end or {})
-    known = {reading for end in ends for reading in Reading.from_clocks(end.get("clocks"))}
-    if isinstance(source, LogSource):
-        times = sorted({last for _, last in source.chunk_spans or []})
-        step = max(len(times) // most, 1)
-        _search(source, times, {*range(0, len(times), step), len(times) - 1}, known)
+    share = max(most // len(files), 2)
+    known: set[Reading] = set()
+    for file in files:
+        for facts in (file.header, file.end or {}):
+            known.update(Reading.from_clocks(facts.get("clocks")))
+        if isinstance(file, LogSource):
+            times = sorted({last for _, last in file.chunk_spans or []})
+            step = max(len(times) // share, 1)
+            _search(file, times, {*range(0, len(times), step), len(times) - 1}, known)
     return sorted(known)
 
 
@@ -102,13 +99,11 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 
 
 def stepped(before: Reading, after: Reading) -> bool:
-
     allowed = difference_error(before, after) + FASTEST * (after.boottime - before.boottime)
     return abs(after.wall - before.wall) > allowed
 
 
 def slept(before: Reading, after: Reading) -> bool:
-
     return after.slept - before.slept > SLEPT
 
 
@@ -186,12 +181,10 @@ class WallClock:
         return reading.realtime + since - self.wall(reading.boottime)
 
     def compare(self, taken: Iterable[Reading]) -> None:
-
         strays = (abs(self.deviation(reading)) - 2 * reading.uncertainty for reading in taken)
         self.strayed = max(self.strayed, *strays, 0)
 
     def wall(self, boottime: int) -> int:
-
         return boottime + self.offset + round((boottime - self.origin) * self.rate)
 
     def boottime(self, wall: int) -> int:

@@ -12,7 +12,6 @@ from biotrail.recorder.schema.records import NO_SECTOR
 
 
 def is_in(values: U8, *members: int) -> Bool:
-
     table = np.zeros(256, dtype=np.bool_)
     table[list(members)] = True
     return table[values]

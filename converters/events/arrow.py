@@ -60,7 +60,6 @@ class Column:
 
     @property
     def text(self) -> bool:
-
         return bool(self.dtype.kind == "S")
 
 
@@ -147,7 +146,6 @@ _NULLS: dict[pa.DataType, pa.Array] = {}
 
 
 def _nulls(kind: pa.DataType, rows: int) -> pa.Array:
-
     if kind not in _NULLS or len(_NULLS[kind]) < rows:
         _NULLS[kind] = pa.nulls(rows, kind)
     return _NULLS[kind].slice(0, rows)
@@ -254,7 +252,6 @@ def _values(column: Any) -> NDArray[Any]:
 
 
 def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
-
     if cells.null_count:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8

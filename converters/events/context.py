@@ -26,7 +26,6 @@ class Titles:
         self._by_pid: dict[int, dict[str, str]] = {}
 
     def add(self, note: Mapping[str, Mapping[str, str]]) -> None:
-
         for pid, one in note.items():
             names = self._by_pid.setdefault(int(pid), {})
             names.pop(one.get("comm", ""), None)  # so that the newest is the last
@@ -61,16 +60,6 @@ def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) ->
     return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
-def _is_complete(clocks: Mapping[str, int]) -> bool:
-    return {"monotonic", "boottime", "realtime"} <= clocks.keys()
-
-
-def _records_bios(header: Mapping[str, Any]) -> bool:
-    """Return whether a header says that Q is recorded; blktrace's files do not say what is."""
-    letters = header.get("events", {}).get("letters")
-    return letters is None or ("Q" in letters and header.get("backend") != "blktrace")
-
-
 class Context:
     """Names and facts from one log's header, and what notes add to them while the log is read.
 
@@ -91,7 +80,10 @@ class Context:
     def __init__(self, header: Mapping[str, Any]) -> None:
         """header: a log's (docs/log-format.md), kept; every key may be missing."""
         self.header = cast(Header, header)
-        self.records_bios = _records_bios(header)
+        letters = header.get("events", {}).get("letters")
+        # blktrace's files do not say what is recorded.
+        is_blktrace = header.get("backend") == "blktrace"
+        self.records_bios = letters is None or ("Q" in letters and not is_blktrace)
         kernel = header.get("kernel", {})
         ops = _header_map(kernel, "op_enum", OPS)
         self._op_names = {number: name.lower() for name, number in ops.items()}
@@ -103,7 +95,8 @@ class Context:
         self.titles = Titles()
         self.files = FileNames(self.device_name)
         clocks = header.get("clocks")
-        self.clocks: list[dict[str, int]] = [clocks] if clocks and _is_complete(clocks) else []
+        complete = clocks and {"monotonic", "boottime", "realtime"} <= clocks.keys()
+        self.clocks: list[dict[str, int]] = [clocks] if clocks and complete else []
         self.end: Mapping[str, Any] | None = None
         """The log's END, where it is known before the log is read; None: not known."""
         self.wait_stacks: dict[int, tuple[str, ...]] = {}
@@ -119,7 +112,6 @@ class Context:
 
     @property
     def has_files(self) -> bool:
-
         return "files" in self.header
 
     @property
@@ -131,13 +123,11 @@ class Context:
 
     @property
     def is_light(self) -> bool:
-
         events = self.header.get("events")
         return isinstance(events, dict) and events.get("set") == "light"
 
     @property
     def machine(self) -> str:
-
         return str(self.header.get("host", {}).get("machine", ""))
 
     @property
@@ -178,12 +168,10 @@ class Context:
 
     @property
     def log_id(self) -> str:
-
         return str(self.header.get("log_id", "0" * 32))
 
     @property
     def host(self) -> str:
-
         return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
@@ -197,7 +185,6 @@ class Context:
 
     @property
     def devices(self) -> dict[int, dict[str, Any]]:
-
         return self._devices
 
     def device_name(self, dev: int) -> str:
@@ -208,12 +195,10 @@ class Context:
         return str(entry.get("dm_name") or entry.get("name") or dev_text(int(dev)))
 
     def device_label(self, dev: int) -> str:
-
         name = self.device_name(dev)
         return name if int(dev) not in self._devices else f"{name} ({dev_text(int(dev))})"
 
     def is_partition_of(self, part: int, disk: int) -> bool:
-
         entry = self._devices.get(int(part))
         return entry is not None and part != disk and entry.get("disk") == disk
 
@@ -232,7 +217,6 @@ class Context:
         return [*below, int(backing)] if backing is not None else below
 
     def disk_of(self, dev: int) -> int:
-
         return int(self._devices.get(int(dev), {}).get("disk", dev))
 
     def op_number(self, name: str) -> int:
@@ -249,7 +233,6 @@ class Context:
         return self._op_names.get(number, f"op {number}")
 
     def op_codes(self, opf: NDArray[np.uint32]) -> tuple[NDArray[np.intp], list[str]]:
-
         numbers, codes = np.unique(np.asarray(opf) & OP_MASK, return_inverse=True)
         return codes, [self.op_name(int(n)) for n in numbers]
 

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -94,7 +95,11 @@ class Decoder:
             base, unread = base + length, unread + bad
         count = bounds[-1]
         found, times, cpus = found[:count], np.maximum(times[:count], 0), cpus[:count]
-        order = _order(times, np.array(bounds, np.int64))
+        if all(loops.is_sorted(times[first:last]) for first, last in pairwise(bounds)):
+            order = np.empty(count, np.int64)
+            loops.merge(times, np.array(bounds[:-1]), np.array(bounds[1:]), order)
+        else:
+            order = np.argsort(times, kind="stable")  # a damaged or foreign log
         at, ts = np.empty((2, count), np.int64)
         cpu = np.empty(count, np.uint16)
         loops.sort(found, order, cpus, times, at, cpu, ts)
@@ -121,13 +126,3 @@ def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.
                 bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
                 masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
     return masks
-
-
-def _order(times: I64, bounds: I64) -> I64:
-
-    runs = zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-    if not all(loops.is_sorted(times[first:last]) for first, last in runs):
-        return np.argsort(times, kind="stable")  # a damaged or foreign log
-    order = np.empty(len(times), np.int64)
-    loops.merge(times, bounds[:-1].copy(), bounds[1:].copy(), order)
-    return order

@@ -50,7 +50,6 @@ _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
 def kind_table(kinds: Iterable[int]) -> Bool:
-
     table = np.zeros(256, dtype=np.bool_)
     table[list(kinds)] = True
     return table
@@ -113,7 +112,6 @@ class Events:
 
     @cached_property
     def kind(self) -> U8:
-
         return (self.raw[:, 0] >> np.uint64(TIMESTAMP_BITS)).astype(np.uint8)
 
     @cached_property
@@ -125,7 +123,6 @@ class Events:
         return _IS_RQ[self.kind]
 
     def _shifted(self, word: int) -> U64:
-
         return np.where(self._is_rq, self.raw[:, word + 1], self.raw[:, word])
 
     @cached_property
@@ -153,12 +150,10 @@ class Events:
 
     @cached_property
     def bytes(self) -> I64:
-
         return (self._length & _LOW).astype(np.int64)
 
     @cached_property
     def opf(self) -> U32:
-
         return (self._length >> np.uint64(32)).astype(np.uint32)
 
     @cached_property
@@ -186,7 +181,6 @@ class Events:
         return np.flatnonzero(kind_table(kinds)[self.kind])
 
     def fields(self, kind: Kind, rows: EventRows) -> NDArray[np.void]:
-
         records: NDArray[np.void] = np.ascontiguousarray(self.raw[rows]).view(_PADDED[kind])
         return records.reshape(len(rows))
 
@@ -244,12 +238,10 @@ class Events:
         )
 
     def split(self, at: int) -> tuple["Events", "Events"]:
-
         return self.take(slice(None, at)), self.take(slice(at, None))
 
     @staticmethod
     def empty() -> "Events":
-
         return Events(
             np.zeros(0, np.int64),
             np.zeros(0, np.uint16),
@@ -281,7 +273,6 @@ class Events:
         return joined
 
     def _copy_words(self, words: U64, first: int) -> None:
-
         words[:, first : first + len(self)] = self.raw.T
 
     def _sort(self, rows: slice) -> None:
@@ -317,7 +308,6 @@ class UngatheredEvents(Events):
         return self.raw
 
     def take(self, rows: EventRows | Bool | slice) -> Events:
-
         if "raw" in vars(self):
             return super().take(rows)
         return UngatheredEvents(
@@ -346,5 +336,4 @@ def _joined(
 
 
 def letters() -> dict[int, str]:
-
     return {int(kind): record.letter for kind, record in BY_KIND.items()}

@@ -43,7 +43,6 @@ class Labels:
         self.of = cache(self._of)
 
     def _of(self, path: str) -> str | None:
-
         path = path.removesuffix(DELETED)
         if (found := self._paths.get(path)) is not None:
             return found
@@ -165,7 +164,6 @@ class FileNames:
     """All files recorded so far. Row numbers never change, so tables may hold them."""
 
     def __init__(self, device_name: Callable[[int], str]) -> None:
-
         self._device_name = device_name
         self._rows: dict[Key, int] = {}
         self._keys: list[Key] = []
@@ -194,7 +192,6 @@ class FileNames:
         self._foreseen = True
 
     def add_mounts(self, payload: Mapping[str, Any]) -> None:
-
         for dev, pairs in payload.items():
             self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
@@ -263,24 +260,17 @@ class FileNames:
             [inode, dev.astype(np.uint64) << np.uint64(_DEV_SHIFT) | generation], axis=1
         )
         distinct, at = np.unique(keys, axis=0, return_inverse=True)
-        rows = [
-            self._row((number, pair >> _DEV_SHIFT, pair & _LOW))
-            for number, pair in distinct.tolist()
-        ]
+        rows = []
+        for number, pair in distinct.tolist():
+            key = (number, pair >> _DEV_SHIFT, pair & _LOW)
+            row = self._rows.setdefault(key, len(self._keys))
+            if row == len(self._keys):
+                self._keys.append(key)
+            rows.append(row)
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
 
-    def _row(self, key: Key) -> int:
-
-        row = self._rows.setdefault(key, len(self._keys))
-        if row == len(self._keys):
-            self._keys.append(key)
-        return row
-
-    def of_trees(self, rows: I32) -> Bool:
-        """Return which of these rows of files are btrfs's inode of trees, (n,)."""
-        distinct, at = np.unique(rows, return_inverse=True)
-        found = [_btrfs_role(self._keys[row]) == "trees" for row in distinct.tolist()]
-        return np.array(found, dtype=np.bool_)[at.reshape(-1)]
+    def key(self, row: int) -> Key:
+        return self._keys[row]
 
     def __getitem__(self, row: int) -> File:
         """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
@@ -370,7 +360,9 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     # Blocks of btrfs's trees are of no file, as other file systems' metadata.
     queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
     trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
-    files[trees[names.of_trees(files[trees])]] = NO_FILE
+    for row in np.unique(files[trees]).tolist():
+        if _btrfs_role(names.key(row)) == "trees":
+            files[trees[files[trees] == row]] = NO_FILE
     events.file = files
 
 

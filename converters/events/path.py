@@ -38,7 +38,6 @@ class RunningCalls:
         self._values: NDArray[np.void] | None = None
 
     def __bool__(self) -> bool:
-
         return bool(len(self._known))
 
     def join(
@@ -100,7 +99,6 @@ class RunningCalls:
 
 
 def _place(tid: I64, row: I64) -> I64:
-
     return tid << _ROW_BITS | (row + 1)
 
 

@@ -77,17 +77,13 @@ class StackNames:
     def all(self) -> list[Stack]:
         """Return all stacks by row, with the frames of the notes read so far; a new list."""
         for pair in list(self._rows)[len(self._all) :]:
-            self._all.append(self._stack(pair))
+            kernel, user = _unpacked(pair)
+            inner, why = self._side("kernel", kernel)
+            outer, why_outer = self._side("user", user)
+            while inner and inner[0].name.startswith(_OWN):
+                inner = inner[1:]
+            self._all.append(Stack(inner, outer, why or why_outer))
         return list(self._all)
-
-    def _stack(self, pair: int) -> Stack:
-        """Return the stacks of a pair of ids, without the innermost frames of the tracing."""
-        kernel, user = _unpacked(pair)
-        inner, why = self._side("kernel", kernel)
-        outer, why_outer = self._side("user", user)
-        while inner and inner[0].name.startswith(_OWN):
-            inner = inner[1:]
-        return Stack(inner, outer, why or why_outer)
 
     def _side(self, side: str, number: int) -> tuple[tuple[Frame, ...], str]:
         """Return (frames, "") of a stack id, or ((), reason) if there is none but should be."""

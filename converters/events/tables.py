@@ -9,7 +9,7 @@ log is cut into windows. Bios whose beginning is not in the log have numbers fro
 
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,22 +88,8 @@ class Stage(IntEnum):
 
 
 STAGE_NAMES = {
-    Stage.Q2G: "Q2G",
-    Stage.G2I: "G2I",
-    Stage.I2D: "I2D",
-    Stage.G2D: "G2D",
-    Stage.D2C: "D2C",
-    Stage.Q2M: "Q2M",
-    Stage.M2D: "M2D",
-    Stage.R2D: "R2D",
-    Stage.PRE_FLUSH: "pre-flush",
-    Stage.POST_FLUSH: "post-flush",
-    Stage.FLUSH: "flush",
-    Stage.BIO_BASED: "bio-based",
-    Stage.FAILED: "failed",
-    Stage.UNKNOWN: "unknown",
-    Stage.Q2D: "Q2D",
-    Stage.M2I: "M2I",
+    stage: stage.name if "2" in stage.name else stage.name.lower().replace("_", "-")
+    for stage in Stage
 }
 
 
@@ -121,6 +107,12 @@ class Table:
 
     def __len__(self) -> int:
         return len(getattr(self, fields(self)[0].name))
+
+    @classmethod
+    def none(cls) -> Self:
+        """Return a table without rows, each column in the dtype of its annotation."""
+        dtypes = {f.name: get_args(get_args(f.type)[1])[0] for f in fields(cls)}
+        return cls(**{name: np.zeros(0, dtype) for name, dtype in dtypes.items()})
 
     def take(self, rows: I64 | Bool) -> Self:
         """Return the rows given by index or by mask as a new table; columns are copies."""

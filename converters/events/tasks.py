@@ -71,7 +71,6 @@ class TaskNames:
         return result
 
     def table(self) -> Tasks:
-
         return Tasks(
             np.array(self._tid, dtype=np.uint32),
             np.array(self._tgid, dtype=np.uint32),
@@ -84,13 +83,11 @@ class TaskNames:
 
 
 def _packed(tid: I64, ts: I64, since: I64) -> I64:
-
     times = np.unique(since)
     rank = np.searchsorted(times, ts, side="right")
     return tid * (len(times) + 1) + rank
 
 
 def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:
-
     named = np.array([str(comm).startswith(beginning) for comm in tasks.comm], np.bool_)
     return np.append(named, False)[task]

@@ -78,11 +78,9 @@ class LiveSource(LogSource):
         self._thread = threading.Thread(target=self._read, name="log reader", daemon=True)
 
     def start(self) -> None:
-
         self._thread.start()
 
     def join(self) -> None:
-
         self._thread.join()
 
     def parts(self) -> Iterator[Part]:
@@ -103,11 +101,9 @@ class LiveSource(LogSource):
 
     @property
     def lost_records(self) -> int:
-
         return self._forgotten + _count(self.losses)
 
     def take_skips(self) -> list[Skip]:
-
         with self._changed:
             found = list(self._skips)
             self._skips.clear()
@@ -126,7 +122,6 @@ class LiveSource(LogSource):
         return deleted
 
     def _read(self) -> None:
-
         try:
             for chunk in self.chunks():
                 self.put(chunk)
@@ -150,7 +145,6 @@ class LiveSource(LogSource):
             self._changed.notify()
 
     def _skip(self, chunk: Chunk) -> None:
-
         self._bytes -= _size(chunk)
         self.skipped_parts += 1
         self.skipped_ns += chunk.last_ns - chunk.first_ns

@@ -41,7 +41,6 @@ class Beginning(NamedTuple):
 
     @property
     def path(self) -> str | None:
-
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
@@ -80,12 +79,17 @@ def begin(given: PathOrStream) -> Beginning:
         first += given.read(_wanted(first))
         given.seek(start)
         return Beginning(given, first)
-    first = _arrived(given)
+    # Of a pipe what is there: a log that is still being written must not be waited for longer.
+    read: Callable[[int], bytes] = getattr(given, "read1", given.read)
+    first = b""
+    while len(first) < _LEAST_BYTES and (more := read(PEEKED_BYTES - len(first))):
+        first += more
+    while (wanted := _wanted(first)) and (more := read(wanted)):
+        first += more
     return Beginning(cast(BinaryIO, _Prefixed(first, given)), first)
 
 
 def name_of(given: PathOrStream) -> str:
-
     if isinstance(given, str | os.PathLike):
         return os.fspath(given)
     return str(getattr(given, "name", "the stream"))
@@ -124,20 +128,6 @@ def is_pipe(path: str | os.PathLike[str]) -> bool:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except (OSError, ValueError):
         return False
-
-
-def _arrived(stream: BinaryIO) -> bytes:
-    """Return what is there of a pipe: _LEAST_BYTES at least, as a log may still be written."""
-    read: Callable[[int], bytes] = getattr(stream, "read1", stream.read)
-    first = b""
-    while len(first) < _LEAST_BYTES:
-        more = read(PEEKED_BYTES - len(first))
-        if not more:
-            break
-        first += more
-    while (wanted := _wanted(first)) and (more := read(wanted)):
-        first += more
-    return first
 
 
 def _wanted(first: bytes) -> int:
@@ -208,7 +198,6 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
 
 
 def refusal(name: str, first: bytes) -> LogFormatError:
-
     for magic, what in COMPRESSED.items():
         if first.startswith(magic):
             return LogFormatError(f"{name}: is compressed by {what}; {WHAT_IS_READ}")

@@ -40,7 +40,6 @@ _RECORD = {
 
 
 def without_block_events(name: str, tool: str, held: str = "") -> LogFormatError:
-
     return LogFormatError(
         f"{name}: has no block events{held and f' ({held})'}, so there is no I/O in it: record "
         f"them with {_RECORD[tool]}, while there is I/O (docs/inputs.md)"
@@ -51,7 +50,6 @@ class ForeignSource(ABC):
     """The members of a Source, for one that reads another tool's recording."""
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-
         self.name = name_of(given)
         self.tool = tool
         self.unknown: Counter[int] = Counter()
@@ -76,11 +74,9 @@ class ForeignSource(ABC):
         }
 
     def problem(self, text: str) -> None:
-
         self.problems.append(f"{self.name}: {text}")
 
     def remark(self, text: str) -> None:
-
         self.remarks.append(f"{self.name}: {text}")
 
     def add_loss(self, start: int, end: int, cpu: int, count: int) -> None:
@@ -94,7 +90,6 @@ class ForeignSource(ABC):
         self.damaged.append({"offset": offset, "start": start, "end": end})
 
     def set_clocks(self, time: int, realtime: int, uncertainty: int) -> None:
-
         self.header["clocks"] = clocks_at(time, realtime, uncertainty)
 
     def without_block_events(self, held: str = "") -> LogFormatError:

@@ -31,7 +31,6 @@ class TextFile:
     """
 
     def __init__(self, given: PathOrStream, name: str) -> None:
-
         beginning = begin(given)
         self.first = beginning.first
         self._owned = beginning.path is not None
@@ -47,7 +46,6 @@ class TextFile:
 
     @property
     def offset(self) -> int:
-
         return self._allowance.stored
 
     def blocks(self) -> Iterator[bytes]:
@@ -78,7 +76,6 @@ class TextFile:
             self._file.close()
 
     def use(self, count: int) -> None:
-
         self._allowance.use(count)
 
     def _next(self) -> bytes:
@@ -104,7 +101,6 @@ class Examples:
         self.texts: list[bytes] = []
 
     def add(self, number: int, text: bytes) -> None:
-
         if not self.count:
             words = text[:_SHOWN].decode("utf-8", "backslashreplace")
             self.first = f"the first in line {number}: {shown(words)!r}"
@@ -142,7 +138,6 @@ class Lines:
         return int(self.table.shape[1])
 
     def column(self, name: str) -> U64:
-
         column: U64 = self.table[loops.COLUMNS[name]]
         return column
 
@@ -153,12 +148,10 @@ class Lines:
 
     @property
     def cpu(self) -> I64:
-
         return self.column("cpu").view(np.int64)
 
     @property
     def line(self) -> I64:
-
         return self.column("line").view(np.int64)
 
 
@@ -186,7 +179,6 @@ class LineReader(Generic[L]):
         self._others = np.zeros(0, np.int64)
 
     def read(self, data: bytes) -> L:
-
         most = (len(data) // _LEAST_LINE_BYTES + 1) * loops.WIDTH
         if len(self._table) < most:
             self._table = np.zeros(most, np.uint64)

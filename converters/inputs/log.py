@@ -127,13 +127,11 @@ class LogSource(LogReader):
         self._decoder = Decoder(self.header.get("schema"))
 
     def parts(self) -> Iterator[Part]:
-
         for chunk in self.chunks():
             yield self.part(chunk)
 
     @property
     def parts_total(self) -> int:
-
         spans = self.chunk_spans
         return -1 if spans is None else len(spans)
 

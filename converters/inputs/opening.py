@@ -50,7 +50,6 @@ def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
 
 
 def _no_log(beginning: Beginning) -> Source | None:
-
     given, first, path = beginning.given, beginning.first, beginning.path
     is_directory = path is not None and os.path.isdir(path)
 
@@ -120,14 +119,3 @@ def _archive(given: PathOrStream) -> Source:
             "path"
         )
     return ArchiveSource(given)
-
-
-def says_time(reader: Source) -> bool:
-    """Return whether a source says from when to when was recorded: biotrail's own logs do."""
-    known = reader.header.get("backend", "core") in ("core", "bcc")
-    return known and "monotonic" in reader.header.get("clocks", {})
-
-
-def has_pointers(reader: Source) -> bool:
-    """Return whether the source's events have kernel pointers: those of our own probes do."""
-    return bool(reader.header.get("backend", "core") == "core")

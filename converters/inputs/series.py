@@ -65,7 +65,6 @@ class SeriesSource:
 
     @property
     def problems(self) -> list[str]:
-
         if len(self._files) == 1:
             return self._files[0][1].problems
         problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
@@ -131,7 +130,6 @@ class SeriesSource:
         self._copy_findings(index)
 
     def _copy_findings(self, index: int) -> None:
-
         source, taken = self._files[index][1], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
@@ -179,7 +177,6 @@ class IndexedSeries(SeriesSource):
         return -1 if -1 in totals else sum(totals)
 
     def bounds(self) -> tuple[int, int] | None:
-
         found = [bounds for source in self._indexed if (bounds := source.bounds()) is not None]
         if len(found) < len(self.sources):
             return None

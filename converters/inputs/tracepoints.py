@@ -138,7 +138,13 @@ class TracepointSource(ForeignSource):
     def pieces(self) -> Iterator[tuple[Events, int, int]]:
         reached = complete_to = offset = 0
         for batch in self.batches():
-            events = self._events_of(batch)
+            self.passed_over += batch.passed_over
+            for loss in batch.losses:
+                self.add_loss(*loss)
+            rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
+            self._met.update(present_name(r.event) for r in rows)
+            names = self._names.rows(rows)
+            events = translate([r for r in rows if r.event != THREAD_NAMES], names)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
             reached = max(reached, int(events.ts[-1]) if len(events) else 0)
             yield events, complete_to, offset
@@ -151,14 +157,6 @@ class TracepointSource(ForeignSource):
         return self.without_block_events(
             f"only {_passed_over(self.passed_over)}" if self.passed_over else ""
         )
-
-    def _events_of(self, batch: Batch) -> Events:
-        self.passed_over += batch.passed_over
-        for loss in batch.losses:
-            self.add_loss(*loss)
-        rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
-        self._met.update(present_name(r.event) for r in rows)
-        return translate([r for r in rows if r.event != THREAD_NAMES], self._names.rows(rows))
 
     def _used(self, rows: TracepointRows) -> TracepointRows | None:
         """Return the rows that become events; others are counted. None: there are none."""
@@ -216,21 +214,16 @@ class TracepointSource(ForeignSource):
             )
         if self._recorded is None:
             self._set_letters(self._met)
-        self._remark_missing()
-        if self.passed_over:
-            self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
-
-    def _remark_missing(self) -> None:
-
-        met = frozenset(self._met) if self._recorded is None else self._recorded
-        if self._recorded is not None:
-            costs, how = _COSTS, ("was not recorded", "were not recorded")
-        else:
+        costs, how = _COSTS, ("was not recorded", "were not recorded")
+        if self._recorded is None:
             # What does not occur in I/O that needs none of it is no limit of the recording.
             costs, how = _COSTS[:3], ("does not occur", "do not occur")
+        met = frozenset(self._met) if self._recorded is None else self._recorded
         for names, cost, needs in costs:
             if met.isdisjoint(names) and not (needs and met.isdisjoint(needs)):
                 self.remark(f"{' and '.join(names)} {how[len(names) > 1]}: {cost}")
+        if self.passed_over:
+            self.remark(f"events of other kinds passed over: {_passed_over(self.passed_over)}")
 
 
 def _passed_over(counts: Counter[str]) -> str:

@@ -64,7 +64,6 @@ class TracepointRows:
         return self.columns.get("comm") if self.comm is None else self.comm
 
     def without(self, rows: Bool) -> "TracepointRows":
-
         keep = ~rows
         return TracepointRows(
             self.event,
@@ -116,17 +115,17 @@ class ThreadNames:
         tid[unknown] = FIRST_UNKNOWN_TID
         if comm is not None:
             names, of = np.unique(comm[unknown], return_inverse=True)
-            tid[unknown] = np.array([self._id_of(name) for name in names.tolist()])[of]
+            ids = []
+            for full in names.tolist():
+                name = full.split(b"\0")[0][: COMM_BYTES - 1]
+                if name and len(self._nameless) < _MOST_THREADS:
+                    self._nameless.setdefault(name, FIRST_UNKNOWN_TID + 1 + len(self._nameless))
+                ids.append(self._nameless.get(name, FIRST_UNKNOWN_TID))
+            tid[unknown] = np.array(ids)[of]
         if tgid is not None:
             tgid = tgid.astype(np.int64)
             tgid[unknown] = tid[unknown]
         return replace(rows, pid=tid, tgid=tgid)
-
-    def _id_of(self, name: bytes) -> int:
-        name = name.split(b"\0")[0][: COMM_BYTES - 1]
-        if not name or (len(self._nameless) >= _MOST_THREADS and name not in self._nameless):
-            return FIRST_UNKNOWN_TID
-        return self._nameless.setdefault(name, FIRST_UNKNOWN_TID + 1 + len(self._nameless))
 
     def rows(self, batch: Sequence[TracepointRows]) -> list[NameRows]:
         """Return a TASK event for each row whose thread's name is not the last one's of its thread.
@@ -255,7 +254,6 @@ def _kinds(text: str) -> tuple[bool, bool, bool, bool]:
 
 
 def _by_letters(letters: U64, meant: Callable[[str], tuple[int, ...]]) -> tuple[I64, I64]:
-
     names, _, of = distinct_values(letters.view(np.int64))
     packed = (name.to_bytes(RWBS_BYTES, "little") for name in names.view(np.uint64).tolist())
     texts = [word.rstrip(b"\0").decode("latin-1") for word in packed]
@@ -349,7 +347,6 @@ def _fill_request(kind: Kind, rows: TracepointRows, words: U64) -> None:
 
 
 def _number(rows: TracepointRows, name: str) -> U64:
-
     column = rows.columns.get(name)
     if column is None:
         return np.zeros(len(rows), np.uint64)

@@ -49,7 +49,6 @@ class Allowance:
         self.stored = self.gained = self.used = 0
 
     def add(self, gained: int) -> None:
-
         if self.gained + gained > SLACK + RATIO * self.stored + self.used:
             raise TooLargeError(
                 f"{self.stored} bytes unpack to more than {self.gained}, with little of use among "
@@ -58,7 +57,6 @@ class Allowance:
         self.gained += gained
 
     def use(self, count: int) -> None:
-
         self.used += count * EVENT_BYTES
 
 
@@ -119,27 +117,23 @@ class _Counted:
 
     def __init__(self, stream: BinaryIO, allowance: Allowance) -> None:
         self._stream, self._allowance = stream, allowance
-        self._back = b""
+        self.back = b""
 
     def read(self, size: int) -> bytes:
-        if self._back:
-            data, self._back = self._back[:size], self._back[size:]
+        if self.back:
+            data, self.back = self.back[:size], self.back[size:]
             return data
         data = self._stream.read(size)
         self._allowance.stored += len(data)
         return data
 
     def whole(self, size: int) -> bytes:
-
         data = self.read(size)
         while 0 < len(data) < size and (more := self.read(size - len(data))):
             data += more
         if len(data) < size:
             raise EOFError(_CUT_OFF)
         return data
-
-    def give_back(self, data: bytes) -> None:
-        self._back = data + self._back
 
 
 def _gzip(stream: _Counted) -> Iterator[bytes]:
@@ -154,7 +148,7 @@ def _gzip(stream: _Counted) -> Iterator[bytes]:
             data = inflater.unconsumed_tail
             if not (data or piece or inflater.eof or (data := stream.read(_PACKED_PIECE))):
                 raise EOFError(_CUT_OFF)
-        stream.give_back(inflater.unused_data)
+        stream.back = inflater.unused_data + stream.back
 
 
 def _zstd(stream: _Counted) -> Iterator[bytes]:
@@ -170,25 +164,21 @@ def _zstd(stream: _Counted) -> Iterator[bytes]:
             while left:
                 left -= len(stream.whole(min(left, _PACKED_PIECE)))
             continue
-        yield from _frame(stream, magic)
-
-
-def _frame(stream: _Counted, magic: bytes) -> Iterator[bytes]:
-    """Yield a frame's blocks (RFC 8878, 3.1.1), behind its magic. Raises ZstdError, EOFError."""
-    head = magic + stream.whole(1)
-    form = head[4]
-    single = form >> 5 & 1
-    sizes = (1 - single) + (0, 1, 2, 4)[form & 3] + ((single, 2, 4, 8)[form >> 6])
-    decompressor = zstandard.ZstdDecompressor().decompressobj()
-    yield decompressor.decompress(head + (stream.whole(sizes) if sizes else b""))
-    last = False
-    while not last:
-        head = stream.whole(3)
-        block = int.from_bytes(head, "little")
-        last = bool(block & 1)
-        stored = 1 if block >> 1 & 3 == _REPEATED else block >> 3
-        if stored > ZSTD_BLOCK:
-            raise zstandard.ZstdError("a block is longer than zstd's are")
-        yield decompressor.decompress(head + (stream.whole(stored) if stored else b""))
-    if form >> 2 & 1:
-        yield decompressor.decompress(stream.whole(4))
+        # A frame's header and blocks: RFC 8878, 3.1.1.
+        head = magic + stream.whole(1)
+        form = head[4]
+        single = form >> 5 & 1
+        sizes = (1 - single) + (0, 1, 2, 4)[form & 3] + ((single, 2, 4, 8)[form >> 6])
+        decompressor = zstandard.ZstdDecompressor().decompressobj()
+        yield decompressor.decompress(head + (stream.whole(sizes) if sizes else b""))
+        last = False
+        while not last:
+            head = stream.whole(3)
+            block = int.from_bytes(head, "little")
+            last = bool(block & 1)
+            stored = 1 if block >> 1 & 3 == _REPEATED else block >> 3
+            if stored > ZSTD_BLOCK:
+                raise zstandard.ZstdError("a block is longer than zstd's are")
+            yield decompressor.decompress(head + (stream.whole(stored) if stored else b""))
+        if form >> 2 & 1:
+            yield decompressor.decompress(stream.whole(4))

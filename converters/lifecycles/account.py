@@ -116,8 +116,7 @@ class Pairing:
     def half_ns(self) -> int:
         """Median over completions of the time between first and last of their group (ns).
 
-        Rounded up to 2ⁿ - 1, at most `most_ns`: half of the completions are in groups that span no
-        more. 0 if there are no completions.
+        Rounded up to 2ⁿ - 1, at most `most_ns`. 0 if there are no completions.
         """
         seen = 0
         for bits, count in sorted(self.spans.items()):
@@ -127,11 +126,6 @@ class Pairing:
         return 0
 
     def as_dict(self) -> dict[str, int]:
-        """Return counts for JSON: completions, same_time, half_within_ns, all_within_ns (ns).
-
-        same_time: completions in groups whose completions all came at one time. half_within_ns,
-        all_within_ns: `half_ns` and `most_ns`, the median and longest time that a group spans.
-        """
         return {
             "completions": self.completions,
             "same_time": self.same,
@@ -188,7 +182,6 @@ class Account:
         return counts
 
     def by_reason(self) -> dict[Reason, int]:
-        """Return the number of events by reason; `Reason.USED` counts those in a lifecycle."""
         counts: dict[Reason, int] = {}
         for (_, reason), count in self.events.items():
             counts[reason] = counts.get(reason, 0) + count
@@ -213,7 +206,8 @@ class Account:
         counts: (256, 2), by kind and whether they are part of a lifecycle. devices: by (dev_t,
         kind). first, last: their first and last time (ns).
         """
-        self._widen(first, last)
+        self.first_ns = first if self.first_ns < 0 else min(self.first_ns, first)
+        self.last_ns = max(self.last_ns, last)
         for kind, used in np.argwhere(counts).tolist():
             reason = Reason.USED if used else _PLAIN.get(Kind(kind), Reason.NO_POINTER)
             self._add((BY_KIND[Kind(kind)].letter, reason), int(counts[kind, used]))
@@ -234,10 +228,6 @@ class Account:
     def _add(self, where: tuple[str, Reason], count: int) -> None:
         self.events[where] = self.events.get(where, 0) + count
 
-    def _widen(self, first: int, last: int) -> None:
-        self.first_ns = first if self.first_ns < 0 else min(self.first_ns, first)
-        self.last_ns = max(self.last_ns, last)
-
     def add_own(self, bios: Bios, requests: Requests) -> None:
         """Add the recording's own bios and requests among those that ended in a window."""
         self.own_bios += int(bios.own.sum())
@@ -247,12 +237,10 @@ class Account:
     def add_tables(
         self, bios: Bios, requests: Requests, edges: Edges, is_light: bool = False
     ) -> None:
-        """Count a window's rows by certainty, in `bios`, `requests` and `edges`.
+        """Count a window's rows, which ended in it, by certainty, and those in doubt.
 
-        Each certainty gets an entry, also with 0 rows. Adds rows in doubt to
-        `doubtful`, and LOST requests without a completion to `completions_not_seen`. The tables
-        hold rows that ended in the window, so that each row is counted once. is_light: the log is a
-        light one, whose requests are counted in `light`, too.
+        Each certainty gets an entry, also with 0 rows. is_light: the log is a light one, whose
+        requests are counted in `light`, too.
         """
         if is_light:
             self.light.add(requests)
@@ -271,11 +259,7 @@ class Account:
         self.completions_not_seen += int(lost.sum())
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all counts but `devices` as plain values for JSON; times in ns.
-
-        "events" is the total, "kinds" counts by letter and "reasons" by reason. "bios", "requests",
-        "edges", "doubtful" and "unknown_kinds" are the account's own dicts, not copies.
-        """
+        """Return all counts but `devices` as plain values for JSON; times in ns."""
         return {
             "events": self.total,
             "kinds": self.by_letter(),

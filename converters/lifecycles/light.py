@@ -31,7 +31,7 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.path import rows_of_path
-from biotrail.converters.lifecycles.result import Histories, Owners, Result
+from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.standing import standing_bios, standing_edges
 from biotrail.recorder.schema.records import (
     LIGHT_COARSE,
@@ -86,7 +86,6 @@ class LightRequests:
         return len(self.number)
 
     def take(self, rows: I64 | Bool) -> "LightRequests":
-        """Return the given rows, copied."""
         return LightRequests(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
@@ -152,7 +151,7 @@ def _times(events: Events, rows: EventRows) -> tuple[I64, I64]:
 def _groups(events: Events, rows: EventRows, start: I64) -> tuple[I64, I64]:
     """Return (order, begin): indices into `rows`, a request's together, and where each begins.
 
-    start: ns, per row. Requests with several completions are found by address and start.
+    Requests with several completions are found by address and start.
     """
     flags = events.field(Kind.LIGHT, "flags", rows)
     goes_on = flags & LIGHT_GOES_ON != 0
@@ -170,7 +169,7 @@ def _groups(events: Events, rows: EventRows, start: I64) -> tuple[I64, I64]:
 
 
 def _of_groups(function: np.ufunc, values: I64, begin: I64) -> I64:
-    """Return the function over each group's values, int64. begin: where each group begins."""
+    """Return the function over each group's values. begin: where each group begins."""
     if not len(begin):
         return np.zeros(0, np.int64)
     return np.asarray(function.reduceat(values, begin), dtype=np.int64)
@@ -198,28 +197,8 @@ class LightResult(Result):
     """The window's own, each in one window."""
 
     def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
-        """As `Result.count_events`; of I/O there is none of the recording's own."""
         events = self.events.take(self.events.ts >= begin)
         account.add_events(events, events.kind == Kind.LIGHT)
-
-    def own_numbers(self) -> tuple[I64, I64]:
-        """As `Result.own_numbers`: none."""
-        none = np.zeros(0, np.int64)
-        return none, none
-
-    def owners(self, kind: str) -> Owners:
-        """As `Result.owners`: none, as a light log follows nothing."""
-        none = np.zeros(0, np.int64)
-        return Owners(none.astype(np.uint64), none, none, none)
-
-    def open_since(self, kind: str) -> int:
-        """As `Result.open_since`."""
-        return int(np.iinfo(np.int64).max)
-
-    def histories(self, bios: I64) -> tuple[Histories, Events]:
-        """As `Result.histories`: none, as no event is of a bio."""
-        none = np.zeros(0, np.int64)
-        return Histories(none, none, none), Events.empty()
 
 
 class LightBuilder:
@@ -250,36 +229,37 @@ class LightBuilder:
         over = found.ended & (found.complete < until)
         over |= found.superseded & ~found.ended & (events.ts[found.last] < until)
         over |= final
-        own = self._windows_own(until)
+        own, _ = events.split(int(np.searchsorted(events.ts, until)))
+        if len(self._told):
+            own = own.take(~np.isin(own.number, self._told))
         goes_on = events.ts >= until
         goes_on[rows[~over[request]]] = True
         goes_on[rows[over[request]]] = False
         closed, still = found.take(over), found.take(~over & (_begun(events, found) < until))
         requests = _requests(events, closed, self._context)
-        shown = _has_bios(events, closed, requests)
         stages = _stages(closed, self._context, requests)
-        bios = _bios(events, closed, requests, shown, self._context)
-        in_flight = _in_flight(events, still, until, self._context)
+        bios = _bios(events, closed, requests, self._context)
+        known = replace(
+            still,
+            issue=np.where(still.issue < until, still.issue, NEVER),
+            complete=np.full(len(still), NEVER, np.int64),
+            good=np.zeros(len(still), np.int64),
+            status=np.zeros(len(still), np.int32),
+        )
+        in_flight = _requests(events, known, self._context)
         self._kept = events.take(goes_on)
         self._told = self._kept.number[self._kept.ts < until]
         return LightResult(
             bios=bios,
             requests=requests,
             edges=standing_edges(bios),
-            open_bios=in_flight[0],
-            open_requests=in_flight[1],
+            open_bios=_bios(events, known, in_flight, self._context),
+            open_requests=in_flight,
             bio_stages=stages.take(np.isin(stages.owner, bios.number)),
             request_stages=stages,
             path=rows_of_path(own, self._tasks),
             events=own,
         )
-
-    def _windows_own(self, until: int) -> Events:
-        """Return the events before a time (ns) that no window had."""
-        before, _ = self._kept.split(int(np.searchsorted(self._kept.ts, until)))
-        if not len(self._told):
-            return before
-        return before.take(~np.isin(before.number, self._told))
 
 
 def _given_up(events: Events, found: LightRequests, settled: int) -> Bool:
@@ -299,7 +279,6 @@ def _begun(events: Events, found: LightRequests) -> I64:
 
 
 def _certainty(found: LightRequests) -> U8:
-    """Return the Certainty of each request, uint8."""
     certainty = np.full(len(found), Certainty.EXACT, np.uint8)
     certainty[(found.start == NEVER) | ~found.ended] = Certainty.INCOMPLETE
     certainty[found.superseded & ~found.ended] = Certainty.LOST
@@ -343,34 +322,14 @@ def _requests(events: Events, found: LightRequests, context: Context) -> Request
     )
 
 
-def _has_bios(events: Events, found: LightRequests, requests: Requests) -> Bool:
-    """Return per request whether a row of `Bios` stands for its bios."""
-    return np.asarray((requests.bios > 0) & (requests.kind == RequestKind.NORMAL), np.bool_)
-
-
-def _bios(
-    events: Events, found: LightRequests, requests: Requests, shown: Bool, context: Context
-) -> Bios:
+def _bios(events: Events, found: LightRequests, requests: Requests, context: Context) -> Bios:
+    """Return the rows that stand for the bios of each request that has any."""
+    shown = (requests.bios > 0) & (requests.kind == RequestKind.NORMAL)
     found, requests = found.take(shown), requests.take(shown)
     cgroup = events.field(Kind.LIGHT, "cgroup", found.first)
     return standing_bios(
         requests, context, queue=found.start, getrq=found.start.copy(), cgroup=cgroup
     )
-
-
-def _in_flight(
-    events: Events, still: LightRequests, now: int, context: Context
-) -> tuple[Bios, Requests]:
-    known = replace(
-        still,
-        issue=np.where(still.issue < now, still.issue, NEVER),
-        complete=np.full(len(still), NEVER, np.int64),
-        good=np.zeros(len(still), np.int64),
-        status=np.zeros(len(still), np.int32),
-    )
-    requests = _requests(events, known, context)
-    shown = _has_bios(events, known, requests)
-    return _bios(events, known, requests, shown, context), requests
 
 
 def _stages(found: LightRequests, context: Context, requests: Requests) -> Stages:

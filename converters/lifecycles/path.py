@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,42 +41,12 @@ from biotrail.recorder.schema.syscalls import UNKNOWN_CALL
 
 # What a window's records say of io_uring's requests and aio's iocbs: of bios, and completions.
 
-_DTYPES = {
-    "number": "i8",
-    "req": "u8",
-    "aio": "?",
-    "ring": "u8",
-    "user_data": "u8",
-    "opcode": "u1",
-    "writes": "?",
-    "fd": "i8",
-    "fixed": "?",
-    "offset": "i8",
-    "length": "i8",
-    "runner": "u1",
-    "joined": "u1",
-    "tid": "u4",
-    "task": "i4",
-    "result": "i4",
-    "setup": "u4",
-    "bios": "u4",
-    "bytes": "i8",
-}
-"""Type of each column of Submissions that is no time."""
-
-
-def no_submissions() -> Submissions:
-    """Return a table without rows, each column in its dtype."""
-    names = [f.name for f in fields(Submissions)]
-    return Submissions(**{name: np.zeros(0, dtype=_DTYPES.get(name, "i8")) for name in names})
-
 
 def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64]) -> BioRequests:
     """Return a row for each bio whose Q has a request (a SUBMISSION record), sorted by number.
 
     ended, still: (number, index of its Q in `events`, -1 none) per bio that ended, and per bio in
-    flight, whose rows have `open`. `submitted` is ns of CLOCK_MONOTONIC, NEVER where the record has
-    0. Without rows if `events.path` is None.
+    flight, whose rows have `open`. `submitted` is NEVER where the record has 0.
     """
     number, queued = (np.concatenate(pair) for pair in zip(ended, still, strict=True))
     is_open = np.repeat([False, True], [len(ended[0]), len(still[0])])
@@ -100,7 +70,7 @@ def bio_requests(events: Events, ended: tuple[I64, I64], still: tuple[I64, I64])
 def request_ends(events: Events) -> RequestEnds:
     """Return a row for each RING_COMPLETE record of a window, in order of time.
 
-    That is a completion of io_uring or aio. `submitted` is NEVER where the record has 0.
+    `submitted` is NEVER where the record has 0.
     """
     rows = events.rows(Kind.RING_COMPLETE)
     records = events.fields(Kind.RING_COMPLETE, rows)
@@ -116,10 +86,7 @@ def request_ends(events: Events) -> RequestEnds:
 
 
 def rows_of_path(events: Events, tasks: TaskNames) -> PathTables | None:
-    """Return calls, waits, commits and ends of requests of a window's records; None: it has none.
-
-    The other tables are empty. tasks: the threads' names.
-    """
+    """Return the tables of a window's records alone, the others empty; None: it has none."""
     if events.path is None and not len(events.rows(*ROWS)):
         return None
     return replace(
@@ -132,10 +99,7 @@ def rows_of_path(events: Events, tasks: TaskNames) -> PathTables | None:
 
 
 def no_tables(tasks: TaskNames) -> PathTables:
-    """Return tables without rows, all columns in their dtypes.
-
-    For a window that has no record of the path. tasks: any names; not changed.
-    """
+    """Return tables without rows, all columns in their dtypes. tasks: any names."""
     events, none = Events.empty(), np.zeros(0, dtype=np.int64)
     return PathTables(
         calls_of(events, tasks),
@@ -144,7 +108,7 @@ def no_tables(tasks: TaskNames) -> PathTables:
         interrupts(events, none, none),
         driver_steps(events, none, none, none),
         bio_paths(events, none, none),
-        no_submissions(),
+        Submissions.none(),
         bio_requests(events, (none, none), (none, none)),
         request_ends(events),
         commits_of(events),
@@ -160,7 +124,6 @@ def calls_of(events: Events, tasks: TaskNames) -> Calls:
     rows = events.rows(Kind.RETURN)
 
     def column(name: str) -> NDArray[np.generic]:
-        """Return a field of the records, (n,) in the field's dtype."""
         return events.field(Kind.RETURN, name, rows)
 
     tid, exit_time = column("tid").astype(np.uint32), events.ts[rows]
@@ -197,9 +160,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
 
     The record's time is `run`; `woken` is that less its ns runnable, `out` is `woken` less its ns
     blocked. entry is NEVER where the record has none; task is the row in `tasks` of the thread's
-    name at `run`, -1 unknown. stack is that of the WAIT_STACK record with the wait's time and
-    thread, else NO_STACK; the columns of its call are those of its WAIT_CALL record, without one
-    UNKNOWN_CALL and 0. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
+    name at `run`, -1 unknown. What `converters.calls` sets is 0 (`cause`, `own`, `reason`,
     `commit_dev`, `limit`) or NEVER (`commit`).
     """
     rows = events.rows(Kind.WAIT)
@@ -209,7 +170,14 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
     woken = run - records["runnable"].astype(np.int64)
     entry = full_time(events, rows, records["entry"].astype(np.uint64))
     state = records["state"].astype(np.uint32)
-    call = _wait_calls(events, rows, tid)
+    at, behind = _behind(events, Kind.WAIT_CALL, rows, tid)
+    said = events.fields(Kind.WAIT_CALL, behind)
+    call = np.zeros(len(rows), dtype=said.dtype)
+    call["number"] = UNKNOWN_CALL
+    call[at] = said
+    stack = np.full(len(rows), NO_STACK, dtype=np.int32)
+    at, behind = _behind(events, Kind.WAIT_STACK, rows, tid)
+    stack[at] = events.field(Kind.WAIT_STACK, "stack", behind)  # below NO_STACK: an errno
     return Waits(
         tid=tid,
         task=tasks.rows(tid, run),
@@ -231,7 +199,7 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         context=records["context"].astype(np.uint8),
         cause=np.zeros(len(rows), dtype=np.uint8),
         own=np.zeros(len(rows), dtype=np.bool_),
-        stack=_stacks_of(events, rows, tid),
+        stack=stack,
         reason=np.zeros(len(rows), dtype=np.uint8),
         commit=np.full(len(rows), NEVER, dtype=np.int64),
         commit_dev=np.zeros(len(rows), dtype=np.uint32),
@@ -239,30 +207,6 @@ def waits_of(events: Events, tasks: TaskNames) -> Waits:
         ran=records["ran"].astype(np.uint32),
         ran_pid=records["ran_pid"].astype(np.uint32),
     )
-
-
-def _stacks_of(events: Events, rows: I64, tid: U32) -> I32:
-    """Return the stack id of each WAIT record, (n,); NO_STACK without one; less: an errno.
-
-    rows, tid: as for `_behind`.
-    """
-    found = np.full(len(rows), NO_STACK, dtype=np.int32)
-    waits, behind = _behind(events, Kind.WAIT_STACK, rows, tid)
-    found[waits] = events.field(Kind.WAIT_STACK, "stack", behind)
-    return found
-
-
-def _wait_calls(events: Events, rows: I64, tid: U32) -> NDArray[np.void]:
-    """Return the WAIT_CALL record of each WAIT record, (n,); without one UNKNOWN_CALL and zeros.
-
-    rows, tid: as for `_behind`.
-    """
-    waits, behind = _behind(events, Kind.WAIT_CALL, rows, tid)
-    records = events.fields(Kind.WAIT_CALL, behind)
-    found = np.zeros(len(rows), dtype=records.dtype)
-    found["number"] = UNKNOWN_CALL
-    found[waits] = records
-    return found
 
 
 def _behind(events: Events, kind: Kind, rows: I64, tid: U32) -> tuple[I64, I64]:
@@ -324,10 +268,8 @@ def paths_at(events: Events, index: I64) -> PathColumn:
 def bio_paths(events: Events, number: I64, queued: I64) -> BioPaths:
     """Return a row for each bio with a known call, dirtying task or submission, by number.
 
-    A submission is a request of io_uring or an iocb of aio.
-
-    number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
-    `submission` is -1 for all: `converters.submissions` sets it.
+    queued: per bio, index of its Q in `events`, -1 none: such bios have no row. `submission` is -1
+    for all: `converters.submissions` sets it.
     """
     rows = paths_at(events, queued)
     said = (rows.field("call") != NO_CALL) | (rows.field("dirtied") != NEVER)
@@ -355,9 +297,7 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
     How long, and for which thread, where the bio was remapped before its Q, from a partition or an
     upper device: its first event is that A then, in the thread that submitted it. Else `held` is
     NEVER, and `converters.calls` sets it where a call's wait tells, and that call's `entry`. The
-    thread is also known where the bio says who waits for it.
-
-    number: per bio. queued: per bio, index of its Q in `events`, -1 none: such bios have no row.
+    thread is also known where the bio says who waits for it. queued: as for `bio_paths`.
     """
     paths = paths_at(events, queued)
     known = np.flatnonzero(paths.field("held"))
@@ -396,8 +336,7 @@ def held_bios(events: Events, tasks: TaskNames, number: I64, queued: I64) -> Hel
 def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
     """Return a row for each request whose completion has an INTERRUPT record, sorted by number.
 
-    number: per request. completed: per request, index of its last C in `events`, -1 none: such
-    requests have no row.
+    completed: per request, index of its last C in `events`, -1 none: such requests have no row.
     """
     rows = paths_at(events, completed)
     known = np.flatnonzero(rows.field("context") >= 0)
@@ -416,9 +355,9 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
 def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> DriverSteps:
     """Return a row for each request whose completion has a DRIVER record, by number.
 
-    number: per request. completed: per request, index of its last C in `events`, -1 none. start:
-    per request, the time of its first event (ns), NEVER if it has none. `begun` before that time is
-    NEVER: the beginning of this request was not recorded, and an earlier one's stood in its place.
+    completed: as for `interrupts`. start: per request, the time of its first event (ns), NEVER if
+    it has none. `begun` before that time is NEVER: the beginning of this request was not recorded,
+    and an earlier one's stood in its place.
     """
     rows = paths_at(events, completed)
     known = np.flatnonzero(rows.field("driver") > 0)
@@ -441,9 +380,8 @@ def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> Dri
 def waiter_rows(events: Events, queued: EventRows, queue_time: I64, tasks: TaskNames) -> I32:
     """Return the row in the trace's tasks of who waits for each Q's bio; -1: nobody is known.
 
-    Or of who submitted the request of io_uring or aio for which a kernel thread queued it.
-
-    queued: per bio, row of its Q in `events`; -1: not recorded. queue_time: its time (ns).
+    Or of who submitted the request of io_uring or aio for which a kernel thread queued it. queued:
+    per bio, row of its Q in `events`; -1: not recorded. queue_time: ns.
     """
     found = np.full(len(queued), -1, dtype=np.int32)
     if events.path is None or not len(events):

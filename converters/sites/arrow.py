@@ -21,7 +21,7 @@ from biotrail.converters.lifecycles.arrow.tables import wall_clock
 from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
-from biotrail.converters.sites.trees import KIND_NAMES, Life, NodeKind
+from biotrail.converters.sites.trees import KIND_NAMES, Life, NodeKind, known
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Role
 
 _LIFE = Column("life", pa.uint32(), "", "number of the object's life in the recording, from 1 on")
@@ -122,12 +122,12 @@ def lives_table(lives: Sequence[Life], following: Following, context: Context) -
             "object": life.object,
             "type": following.type,
             "detail": life.detail or None,
-            "born_ns": _time(life.born),
+            "born_ns": known(life.born),
             "first_ns": life.first,
             "last_ns": life.last,
-            "ended_ns": _time(life.ended),
+            "ended_ns": known(life.ended),
             "ending": life.ending,
-            "life_ns": _time(life.took),
+            "life_ns": known(life.took),
             "tid": int(life.rows["tid"][0]),
             "comm": _comm(life.rows["comm"][0]),
             "hits": life.hits,
@@ -152,7 +152,7 @@ def spans_table(lives: Sequence[Life], following: Following, context: Context) -
         for index, node in enumerate(life.nodes):
             if node.kind != NodeKind.FUNCTION:
                 continue
-            known = node.end != NEVER
+            ended = node.end != NEVER
             run = life.contexts[node.context]
             rows.append(
                 {
@@ -161,15 +161,15 @@ def spans_table(lives: Sequence[Life], following: Following, context: Context) -
                     "function": node.name,
                     "module": node.module or None,
                     "begin_ns": node.begin,
-                    "end_ns": node.end if known else None,
-                    "span_ns": node.took if known else None,
-                    "self_ns": node.own if known else None,
+                    "end_ns": node.end if ended else None,
+                    "span_ns": node.took if ended else None,
+                    "self_ns": node.own if ended else None,
                     "finish": node.finish,
-                    "value": node.value if known else None,
+                    "value": node.value if ended else None,
                     "tid": run.tid,
                     "comm": run.comm,
                     "cpu": node.cpu,
-                    "end_cpu": node.cpu_end if known else None,
+                    "end_cpu": node.cpu_end if ended else None,
                 }
             )
     return _table(rows, SPAN_SCHEMA)
@@ -248,10 +248,6 @@ class _Places:
 
 def _comm(name: bytes) -> str:
     return name.decode("utf-8", "replace")
-
-
-def _time(ns: int) -> int | None:
-    return None if ns == NEVER else ns
 
 
 def _table(rows: Sequence[Mapping[str, Any]], to: pa.Schema, **given: Any) -> pa.Table:

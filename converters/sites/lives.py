@@ -47,7 +47,7 @@ class Tally:
     """Hits that came more than GRACE_NS after their life's end, and are in no life."""
     left_out: int = 0
     """Hits beyond MOST_HITS of their lives."""
-    no_room: int = 0
+    closed_for_room: int = 0
     """Lives that were closed before their ends were read, for want of room."""
 
 
@@ -69,8 +69,13 @@ class _Held:
     ending: Ending = Ending.LOG_ENDED
 
     @property
+    def died(self) -> bool:
+        """Whether its death is recorded; one long after the address was used again is no death."""
+        return self.ended != _FAR and self.ended <= _until(self.reused)
+
+    @property
     def closes(self) -> int:
-        return self.ended if self.ended != _FAR else self.reused
+        return self.ended if self.died else self.reused
 
     def add(self, rows: HitRows) -> None:
         room = MOST_HITS - self.count
@@ -81,7 +86,7 @@ class _Held:
         births = rows["time"][(rows["flags"] & HIT_BORN) != 0]
         self.born = min(self.born, int(births[0]) if len(births) else _FAR)
         deaths = rows["time"][(rows["flags"] & HIT_ENDED) != 0]
-        if len(deaths) and self.ended == _FAR and int(deaths[0]) <= _until(self.reused):
+        if len(deaths) and self.ended == _FAR:
             self.ended = int(deaths[0])
 
 
@@ -162,9 +167,9 @@ class LifeReader:
             self._gather(window.sites.hits)
         closing = [held for held in self._open.values() if _until(held.closes) < window.end]
         for held in sorted(closing, key=lambda held: (held.closes, held.number)):
-            self._close(held, Ending.DIED if held.ended != _FAR else Ending.REUSED)
+            self._close(held, Ending.DIED if held.died else Ending.REUSED)
         while self._held > MOST_HELD and self._open:
-            self.tally.no_room += 1
+            self.tally.closed_for_room += 1
             self._close(next(iter(self._open.values())), Ending.NO_ROOM)
 
     def ready(self) -> Iterator[Life]:
@@ -181,7 +186,7 @@ class LifeReader:
     def rest(self) -> Iterator[Life]:
         """Yield all other lives, after the last window."""
         for held in sorted(self._open.values(), key=lambda held: (held.closes, held.number)):
-            ending = Ending.DIED if held.ended != _FAR else Ending.REUSED
+            ending = Ending.DIED if held.died else Ending.REUSED
             self._close(held, Ending.LOG_ENDED if held.closes == _FAR else ending)
         while self._waiting:
             yield self._life(self._waiting.popleft())

@@ -249,6 +249,11 @@ def _of_thread(frames: tuple[Frame, ...]) -> Path:
     return Path(ContextKind.TASK, "", frames, False)
 
 
+def known(ns: int) -> int | None:
+    """Return a time; None: it is NEVER."""
+    return None if ns == NEVER else ns
+
+
 class NodeKind(StrEnum):
     """What a node of a tree is, as named in outputs."""
 

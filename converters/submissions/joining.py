@@ -24,7 +24,6 @@ from biotrail.converters.events.submission_tables import (
     Submissions,
 )
 from biotrail.converters.events.tables import (
-    I32,
     I64,
     NEVER,
     U64,
@@ -34,7 +33,7 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.path import no_submissions, no_tables
+from biotrail.converters.lifecycles.path import no_tables
 from biotrail.recorder.schema.syscalls import REAPING_CALLS, numbers
 
 if TYPE_CHECKING:
@@ -71,10 +70,9 @@ class SubmissionJoiner:
     """
 
     def __init__(self, context: Context) -> None:
-        """Start before the first window. context: the log's."""
         none = np.zeros(0, dtype=np.int64)
         no = none.astype(np.bool_)
-        self._pending = _Found(no_submissions(), none, no, no)
+        self._pending = _Found(Submissions.none(), none, no, no)
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_AIO_SUBMIT, context.machine)
         self._timed = "time" in context.path_parts
@@ -96,9 +94,11 @@ class SubmissionJoiner:
         found = self._merged(path.bio_requests, window, path)
         _complete(found, path.request_ends)
         self._reap(found, path.calls.take(path.calls.timed), names.table(), end)
-        numbered = _numbers_of(found, path.bio_requests)
-        ready = (found.settled & ~found.open) | _superseded(found)
-        ready |= final
+        asked = path.bio_requests
+        numbered = found.rows.number[_places(found, asked.request["req"], asked.submitted)]
+        superseded = np.zeros(len(found.key), dtype=np.bool_)  # a later request has the address
+        superseded[:-1] = found.rows.req[1:] == found.rows.req[:-1]
+        ready = ((found.settled | superseded) & ~found.open) | final
         self._pending = found.take(~ready)
         # Rows of which no bio has ended were never in a table of bios.
         rows = found.rows.take(ready & (found.rows.bios > 0))
@@ -158,9 +158,10 @@ class SubmissionJoiner:
         asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.entry != NEVER)
         calls = calls.take(asking)
         polled = rows.runner[open_for] == Runner.SQPOLL
+        tgid = tasks.tgid.astype(np.int64)
         for chosen, by, caller in (
             (open_for[~polled], rows.tid, calls.tid.astype(np.int64)),
-            (open_for[polled], _process(rows.task, tasks), _process(calls.task, tasks)),
+            (open_for[polled], take_or(tgid, rows.task, -1), take_or(tgid, calls.task, -1)),
         ):
             row = _first_return(caller, calls.exit, by[chosen], rows.completed[chosen])
             hit = np.flatnonzero(row >= 0)
@@ -170,10 +171,6 @@ class SubmissionJoiner:
             rows.reaped[place[during]] = calls.exit[row][during]
             found.settled[place] = True
         found.settled[open_for] |= end - rows.completed[open_for] > REAP_LIMIT_NS
-
-
-def _process(task: I32, tasks: Tasks) -> I64:
-    return take_or(tasks.tgid.astype(np.int64), task, -1)
 
 
 def _first_return(caller: I64, exits: I64, asked: I64, time: I64) -> I64:
@@ -246,10 +243,7 @@ def _rows_by(number: I64, wanted: I64) -> I64:
 
 
 def _places(found: _Found, req: U64, key: I64) -> I64:
-    """Return the row in `found` of each (req, key); -1: there is none.
-
-    `found` is sorted by (req, key).
-    """
+    """Return the row in `found`, sorted by (req, key), of each (req, key); -1: there is none."""
     if not len(found.key):
         return np.full(len(key), -1, dtype=np.int64)
     have = found.rows.req
@@ -281,18 +275,6 @@ def _complete(found: _Found, ends: RequestEnds) -> None:
     rows.completed[place] = ends.completed
     for name in ("result", "setup", "ring"):
         getattr(rows, name)[place] = getattr(ends, name)
-
-
-def _superseded(found: _Found) -> Bool:
-    """Mark requests without bios in flight whose address a later request has."""
-    later = np.zeros(len(found.key), dtype=np.bool_)
-    later[:-1] = found.rows.req[1:] == found.rows.req[:-1]
-    return later & ~found.open
-
-
-def _numbers_of(found: _Found, bios: BioRequests) -> I64:
-    place = _places(found, bios.request["req"], bios.submitted)
-    return found.rows.number[place]
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:

@@ -29,13 +29,11 @@ IOPOLL = 1
 """IORING_SETUP_IOPOLL: completions are polled for, as by fio's hipri."""
 
 
-def name_of_operation(opcode: int, aio: bool, writes: bool) -> str:
-    """Return the name of what a request does: "read", "writev", "op 70"; "aio read", "aio write".
-
-    opcode: IORING_OP_*, which aio has none of. writes: whether an iocb of aio writes.
-    """
-    if aio:
-        return "aio write" if writes else "aio read"
+def operation_name(code: int) -> str:
+    """Return the name of a number of `operations_of`: "read", "op 70", "aio write"."""
+    opcode = code >> 2
+    if code & 2:
+        return "aio write" if code & 1 else "aio read"
     return _OPCODES[opcode] if opcode < len(_OPCODES) else f"op {opcode}"
 
 
@@ -43,8 +41,3 @@ def operations_of(rows: Submissions) -> I64:
     """Return per row a number for its operation: opcode << 2 | aio << 1 | writes of aio."""
     aio = rows.aio.astype(np.int64)
     return rows.opcode.astype(np.int64) << 2 | aio << 1 | (aio & rows.writes)
-
-
-def operation_name(code: int) -> str:
-    """Return the name of a number of `operations_of`."""
-    return name_of_operation(code >> 2, bool(code & 2), bool(code & 1))

@@ -194,7 +194,10 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
 
 def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
-    """Raise ProbeError where I/O is not charged to the cgroup, named by `option`, or OSError."""
+    """Raise ProbeError where I/O is not charged to the cgroup that `option` names.
+
+    Raises OSError: it cannot be read.
+    """
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
     controllers = directory / "cgroup.controllers"
     if not root and controllers.exists() and "io" not in controllers.read_text().split():

@@ -8,6 +8,7 @@ from typing import Any
 from biotrail.recorder.log import validation
 from biotrail.recorder.log.frames import DamagedError, decode_json, encode_json
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import End, Header, LossWindow
 
 Note = tuple[str, dict[str, Any]]
 
@@ -56,12 +57,12 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
         header, found, losses, ended = (
             validation.plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
         )
-        validation.header(header, "")
+        validation.check(header, Header)
         notes = [read_note(value) for value in found]
-        validation.losses(losses, "")
+        validation.check(losses, list[LossWindow])
         end = ended.get("end")
         if end is not None:
-            validation.end(end, "")
+            validation.check(end, End)
     except KeyError as error:
         raise LogFormatError(
             f"{name}: the log's {error.args[0]} is missing; make it again from the log"

@@ -21,6 +21,7 @@ from biotrail.recorder.log.frames import (
 )
 from biotrail.recorder.log.source import FrameFinder, Source, read_payload
 from biotrail.recorder.schema.errors import LogFormatError, NotALogError
+from biotrail.recorder.schema.payloads import Header
 
 _RECORD_AGAIN = "record again (the recorder was stopped before it had begun, or a copy broke off)"
 
@@ -76,7 +77,7 @@ def read_opening(source: Source) -> Opening:
         raise _no_header(source, problems)
     try:
         header = validation.plain(header)
-        validation.header(header, "")
+        validation.check(header, Header)
     except DamagedError as error:
         raise LogFormatError(
             f"{source.name}: the {where} {error}: no recorder writes that; record again, or read "

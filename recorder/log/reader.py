@@ -4,8 +4,7 @@
 import os
 from collections import Counter
 from collections.abc import Collection, Iterator
-from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +24,7 @@ from biotrail.recorder.log.opening import read_opening
 from biotrail.recorder.log.source import Source, frame_at, read_payload
 from biotrail.recorder.log.survey import Survey
 from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import End, LossWindow
 
 _ENTRY = np.dtype(
     [
@@ -95,15 +95,10 @@ class LogReader:
             self._source.close()
             raise
 
-    def __enter__(self) -> "LogReader":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -281,10 +276,10 @@ class LogReader:
                 if frame.type == FrameType.NOTE:
                     self.notes.append(read_note(value))
                 elif frame.type == FrameType.LOSS:
-                    validation.losses(value, "")
+                    validation.check(value, list[LossWindow])
                     self.losses += value
                 else:
-                    validation.end(value, "")
+                    validation.check(value, End)
                     self.end = value
             elif frame.type > max(FrameType):
                 self._unknown[frame.type] += 1

@@ -59,7 +59,7 @@ class Source:
         return self._start + len(self._kept) if self._size is None else self._size
 
     def read_at(self, offset: int, count: int) -> bytes:
-        """Return `count` bytes at `offset`, at or behind a pipe's last `release`d."""
+        """Return `count` bytes at `offset`, fewer at the log's end; not what a pipe released."""
         if not self.seekable:
             self._fill(offset + count)
             at = offset - self._start

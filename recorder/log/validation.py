@@ -23,7 +23,7 @@ from typing import (
 )
 
 from biotrail.recorder.log.frames import DamagedError
-from biotrail.recorder.schema.payloads import NOTES, End, Header, LossWindow, Mark, Range
+from biotrail.recorder.schema.payloads import NOTES, Mark, Range
 from biotrail.recorder.schema.strings import characters
 
 Shape: TypeAlias = Callable[[Any, str], None]
@@ -183,19 +183,9 @@ def _named(key_shape: Shape, shape: Shape) -> Shape:
     return check
 
 
-def header(value: Any, where: str) -> None:
-    """Check a header. Raises DamagedError, as all these do."""
-    shape_of(Header)(value, where)
-
-
-def end(value: Any, where: str) -> None:
-    """Check an END frame."""
-    shape_of(End)(value, where)
-
-
-def losses(value: Any, where: str) -> None:
-    """Check loss windows."""
-    shape_of(list[LossWindow])(value, where)
+def check(value: Any, kind: Any) -> None:
+    """Check a header, END frame or loss windows by their type. Raises DamagedError."""
+    shape_of(kind)(value, "")
 
 
 def note(name: str, payload: dict[str, Any]) -> None:

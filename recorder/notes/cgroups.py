@@ -216,7 +216,7 @@ class CgroupWatch(Periodic):
         return bool(self._unwritten) or super().due(now_ns)
 
     def changes(self) -> CgroupsNote | None:
-        """Take what the programs have told of, walk the directories if due; as `Watch.changes`."""
+        """Take what the programs have told of, walk if that is due, and return what is new."""
         self.take()
         if super().due(time.monotonic_ns()):
             self.walk()

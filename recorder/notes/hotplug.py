@@ -78,7 +78,7 @@ class DeviceWatch(Periodic):
         self._seen = seen
 
     def changes(self) -> DevicesNote | None:
-        """As `Watch.changes`; what `fingerprint` does not show does not count by itself."""
+        """Return what is new or changed, if `fingerprint` shows any change of devices."""
         began = time.monotonic_ns()
         now = fingerprint()
         fresh: list[Device] = []
@@ -108,7 +108,7 @@ class MountWatch(Periodic):
         self._known: MountsNote = {}
 
     def changes(self) -> MountsNote | None:
-        """As `Watch.changes`; one that is gone and comes back is new."""
+        """Return file systems that are new or changed; one that went and came back is new."""
         began = time.monotonic_ns()
         lines = host_mounts(str(self._proc))
         fresh: MountsNote = {}

@@ -179,7 +179,7 @@ def named(path: str, shown: str | os.PathLike[str] = "") -> Iterator[int]:
 
 
 def open_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in `at`, no link (O_PATH). Raises OSError; OutputError: none."""
+    """Open the directory `name` in `at` (O_PATH). Raises OSError; OutputError: it is none."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError as error:
@@ -191,7 +191,7 @@ def open_below(at: int, name: str, shown: str) -> int:
 
 
 def make_below(at: int, name: str, shown: str) -> int:
-    """As `open_below`; make it if it is missing: private, and of the user who called sudo."""
+    """Open a directory as `open_below`, or make it: private, and of the user who called sudo."""
     try:
         os.mkdir(name, PRIVATE_DIRECTORY, dir_fd=at)
     except FileExistsError:

@@ -274,25 +274,20 @@ def adding_to_directory(
             _make_private(new)
             root = Path(folders.path_in(new))
             files = [file.relative_to(root) for file in sorted(root.rglob("*")) if file.is_file()]
-            for checked in (True, False):
-                for file in files:
-                    _move(new, final, file, shown, force, checked)
-
-
-def _move(part: int, final: int, file: Path, shown: str, force: bool, only_check: bool) -> None:
-    """Move a file to the same folder of another directory; `only_check`: see if it may be."""
-    place, names = os.path.join(shown, file), file.parts[:-1]
-    try:
-        with folders.descend(final, names, shown, make=not only_check) as chain:
-            ensure_free(file.name, force, at=chain[-1], shown=place)
-            if not only_check:
-                with folders.descend(part, names, shown) as source:
-                    publish(
-                        file.name, file.name, force, at=chain[-1], shown=place, part_at=source[-1]
-                    )
-    except FileNotFoundError:
-        if not only_check:  # a folder that is not there yet has no such file
-            raise
+            for file in files:  # before any is moved; a folder that is not there has no such file
+                place = os.path.join(shown, file)
+                with (
+                    suppress(FileNotFoundError),
+                    folders.descend(final, file.parts[:-1], shown) as to,
+                ):
+                    ensure_free(file.name, force, at=to[-1], shown=place)
+            for file in files:
+                place = os.path.join(shown, file)
+                with (
+                    folders.descend(final, file.parts[:-1], shown, make=True) as to,
+                    folders.descend(new, file.parts[:-1], shown) as source,
+                ):
+                    publish(file.name, file.name, force, at=to[-1], shown=place, part_at=source[-1])
 
 
 def make_directory(path: str | os.PathLike[str]) -> None:

@@ -205,7 +205,7 @@ class RotatingLog(SeriesSink):
             self._stream = None
 
     def removed(self) -> bool:
-        """False also between two files."""
+        """Return whether the present file has no name any more; False between two files."""
         stream = self._stream
         return stream is not None and not stream.closed and removed(stream)
 

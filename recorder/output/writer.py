@@ -104,7 +104,7 @@ class WriterThread:
             thread.start()
 
     def ready(self) -> bool:
-        """Whether more records may be copied from the rings."""
+        """Return whether more records may be copied from the rings."""
         return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
 
     def submit(self, job: Job) -> None:
@@ -181,11 +181,8 @@ class WriterThread:
                     other.run(self._packer)
         return packing.take(self._packer)
 
-    def chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> Job:
-        """Return a job that writes the segments, and adds to the counters or to `unwritten`."""
-        return self._chunk(Packing(segments, clock))
-
-    def _chunk(self, packing: Packing) -> Job:
+    def chunk(self, packing: Packing) -> Job:
+        """Return a job that writes the records, and adds to the counters or to `unwritten`."""
         segments = packing.segments
         raw = sum(len(segment.data) for segment in segments)
 
@@ -210,7 +207,7 @@ class WriterThread:
     def offer_chunk(self, segments: Sequence[Segment], clock: dict[str, int]) -> bool:
         """Queue a chunk's job unless the queue is full; helpers pack it while others wait."""
         packing = Packing(segments, clock)
-        if not self.offer(self._chunk(packing)):
+        if not self.offer(self.chunk(packing)):
             return False
         if self._helpers and self._given != self._done:
             self._packings.put(packing)

@@ -100,7 +100,7 @@ class Capabilities(NamedTuple):
 
 
 class Probes(ABC):
-    """What a session calls of a backend; what only some have, finds nothing here."""
+    """What a session calls of a backend; what only some backends do finds nothing here."""
 
     capabilities: Capabilities
     """What this backend can do; of its class, so known before open()."""
@@ -121,6 +121,10 @@ class Probes(ABC):
         from biotrail.recorder.probes.kernel.run_stats import RunStats  # not for options alone
 
         self._run_stats = RunStats()
+        self._choices: list[ProgramInfo] = []
+        """Each tracepoint's program to load, or why there is none."""
+        self._attached_once: set[str] = set()
+        """Programs that were attached, also if they are no more."""
 
     @abstractmethod
     def open(self) -> None:
@@ -178,9 +182,20 @@ class Probes(ABC):
     def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
 
-    @abstractmethod
     def programs(self) -> list[ProgramInfo]:
         """Return every tracepoint's program, with its counters and whether it is attached."""
+        found = []
+        for one in self._choices:
+            if one.name:
+                attached = replace(one, attached=one.name in self._attached_once)
+                found.append(attached.counted(self._info(one.name)))
+            else:
+                found.append(one)
+        return found
+
+    def _info(self, program: str) -> ProgInfo:
+        """Return the kernel's description of one of the loaded programs of `_choices`."""
+        raise NotImplementedError
 
     def count_runs(self, on: bool) -> None:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""

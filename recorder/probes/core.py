@@ -7,7 +7,6 @@ import mmap
 import resource
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from biotrail.recorder.filters.filters import check_tasks, descendants
@@ -23,6 +22,7 @@ from biotrail.recorder.probes.backend import (
     ProgramInfo,
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission, cgroup_maps
@@ -91,8 +91,6 @@ class CoreProbes(Probes):
         self.enums: KernelEnums = {}
         self._path = path
         self._object: BpfObject | None = None
-        self._choices: list[ProgramInfo] = []
-        self._attached: set[str] = set()
         self._armed = 1
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
@@ -128,6 +126,10 @@ class CoreProbes(Probes):
             )
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
+            for part, name in self.path.programs:
+                letter = next(record.letter for record in RECORDS if record.part == part)
+                one = ProgramInfo(name, letter, path_programs()[name], False, part=part)
+                self._choices.append(one)
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
         essential = (LIGHT_LETTER,) if self.config.events == LIGHT else ESSENTIAL
         for one in self._choices:
@@ -257,12 +259,12 @@ class CoreProbes(Probes):
                     bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
                 added |= new
         self._path_maps.attach()
-        self._attached |= {program for _, program in self.path.programs}
+        self._attached_once |= {program for _, program in self.path.programs}
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for one in reversed(self._choices):
-            if one.name:
+            if one.name and not one.part:
                 bpf.attach(one.name)
-                self._attached.add(one.name)
+                self._attached_once.add(one.name)
 
     def detach(self) -> None:
         self._opened().detach()
@@ -335,16 +337,5 @@ class CoreProbes(Probes):
     def backend_facts(self) -> BackendFacts:
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
-    def programs(self) -> list[ProgramInfo]:
-        known = [*self._choices]
-        for part, name in self.path.programs:
-            letter = next(record.letter for record in RECORDS if record.part == part)
-            known.append(ProgramInfo(name, letter, path_programs()[name], False, part=part))
-        found = []
-        for one in known:
-            if one.name:
-                attached = replace(one, attached=one.name in self._attached)
-                found.append(attached.counted(self._opened().info(one.name)))
-            else:
-                found.append(one)
-        return found
+    def _info(self, program: str) -> ProgInfo:
+        return self._opened().info(program)

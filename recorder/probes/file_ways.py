@@ -184,7 +184,7 @@ NO_CHOICE = FileChoice()
 
 
 def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters) -> FileChoice:
-    """Return what the programs are to know of files. Raises ProbeError: none to filter by."""
+    """Return what the programs are to know of files. Raises ProbeError: a filter cannot be."""
     if not recorded and not filters.by_file:
         return NO_CHOICE
     found = files_of(btf)

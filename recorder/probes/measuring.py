@@ -69,12 +69,9 @@ class ProgramRuns:
 class Measuring:
     """The program and its map. Nothing is pinned: the kernel frees all when the process ends."""
 
-    def __init__(
-        self, devices: Sequence[tuple[int, int]] = (), preemptible: bool | None = None
-    ) -> None:
+    def __init__(self, devices: Sequence[tuple[int, int]] = ()) -> None:
         """devices: (dev_t of the disk, 0) of each disk to measure; none: all."""
         self._devices = list(devices)
-        self._preemptible = preemptible
         self._stats = RunStats()
         self._object: BpfObject | None = None
         self._program = ""
@@ -88,7 +85,7 @@ class Measuring:
         self._cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            held = is_preemptible(btf, self._preemptible)
+            held = is_preemptible(btf)
             if btf.parameters(_TRACEPOINT) != 3:
                 raise ProbeError(
                     f"this kernel has no tracepoint {_TRACEPOINT} with three arguments: give "
@@ -137,7 +134,19 @@ class Measuring:
         most = MOST + len(set(self.enums["op_enum"].values())) + 1
         keys = np.empty((most, 2), np.uint32)
         values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)
-        found = self._look_up(keys, values)
+        look_up = load_library().get("bpf_map_lookup_batch")
+        count, token = ctypes.c_uint32(most), ctypes.c_uint32(0)
+        where = (keys.ctypes.data, values.ctypes.data, ctypes.byref(count))
+        ctypes.set_errno(0)
+        result = look_up(self._opened().map_fd(_MAP), None, ctypes.byref(token), *where, None)
+        number = 0 if result >= 0 else ctypes.get_errno() or -result
+        if number not in (0, errno.ENOENT):  # ENOENT: that was the last batch
+            raise RefusedError(
+                "the figures cannot be read from the kernel: "
+                f"bpf_map_lookup_batch failed ({errno.errorcode.get(number, number)})",
+                number,
+            )
+        found = count.value
         sums = values[:found].sum(axis=1, dtype=np.uint64)
         read = []
         for (dev, op), row in zip(keys[:found].tolist(), sums, strict=True):
@@ -146,29 +155,6 @@ class Measuring:
                 stages = row[_STAGES_AT:].reshape(len(STAGES), -1)
                 read.append(Measured(dev, op, ios, size, failed, stages[:, 0], stages[:, 1:]))
         return read
-
-    def _look_up(self, keys: NDArray[np.uint32], values: NDArray[np.uint64]) -> int:
-        """Copy the whole map into `keys` and `values`; return how many entries that is."""
-        look_up = load_library().get("bpf_map_lookup_batch")
-        count, token = ctypes.c_uint32(len(keys)), ctypes.c_uint32(0)
-        ctypes.set_errno(0)
-        result = look_up(
-            self._opened().map_fd(_MAP),
-            None,
-            ctypes.byref(token),
-            keys.ctypes.data,
-            values.ctypes.data,
-            ctypes.byref(count),
-            None,
-        )
-        number = 0 if result >= 0 else ctypes.get_errno() or -result
-        if number not in (0, errno.ENOENT):  # ENOENT: that was the last batch
-            raise RefusedError(
-                "the figures cannot be read from the kernel: "
-                f"bpf_map_lookup_batch failed ({errno.errorcode.get(number, number)})",
-                number,
-            )
-        return count.value
 
     def count_runs(self, on: bool) -> None:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""

@@ -112,7 +112,23 @@ def identity(path: str) -> CgroupIdentity:
     """
     parts = [part for part in path.split("/") if part]
     slice_, unit = _unit(parts)
-    return _Walk(parts).found(slice_, unit)
+    containers: list[tuple[str | None, str, bool]] = []
+    pod = qos = None
+    for at, part in enumerate(parts):
+        parent, above = parts[at - 1] if at else "", parts[:at]
+        unresolved = _UNRESOLVED.fullmatch(part)
+        found = _pod(unresolved[1], "", []) if unresolved else _pod(part, parent, above)
+        if found is not None:
+            pod, qos = found
+        if found is None or unresolved:
+            container = _container(part, parent, above, bool(containers))
+            if container is not None:
+                if containers and containers[-1][1] == container[1]:
+                    containers.pop()  # one below a cgroup of the same id or name is the same
+                containers.append(container)
+    *outer, (runtime, name, monitor) = containers or [(None, "", False)]
+    above_it = tuple(container for _, container, _ in outer)
+    return CgroupIdentity(unit, slice_, runtime, name or None, monitor, pod, qos, above_it)
 
 
 def _unit(parts: list[str]) -> tuple[str | None, str | None]:
@@ -150,84 +166,51 @@ def _unescaped(name: str) -> str:
         return name
 
 
-class _Walk:
-    """Reads a path's components from the outermost on, and keeps the innermost container."""
+def _pod(part: str, parent: str, above: list[str]) -> tuple[str, str | None] | None:
+    """Return (uid, QoS class) of the pod whose component this is; None: it is no pod's."""
+    if found := _POD_SLICE.fullmatch(part):
+        return found[2].replace("_", "-"), found[1] or "guaranteed"
+    if "kubepods" in above and (found := _POD.fullmatch(part)):
+        return found[1], parent if parent in ("burstable", "besteffort") else "guaranteed"
+    if found := _PODMAN_POD.fullmatch(part):
+        return found[1], None
+    if parent == "libpod_parent" and _BARE.fullmatch(part):
+        return part, None
+    return None
 
-    def __init__(self, parts: list[str]) -> None:
-        self._containers: list[tuple[str | None, str, bool]] = []
-        self._pod: str | None = None
-        self._qos: str | None = None
-        for at, part in enumerate(parts):
-            self._read(part, parts[at - 1] if at else "", parts[:at], parts[at + 1 : at + 2])
 
-    def found(self, slice_: str | None, unit: str | None) -> CgroupIdentity:
-        *outer, (runtime, container, monitor) = self._containers or [(None, "", False)]
-        return CgroupIdentity(
-            unit,
-            slice_,
-            runtime,
-            container or None,
-            monitor,
-            self._pod,
-            self._qos,
-            tuple(name for _, name, _ in outer),
-        )
+def _container(
+    part: str, parent: str, above: list[str], nested: bool
+) -> tuple[str | None, str, bool] | None:
+    """Return (runtime, id or name, whether it is the monitor) of a container or guest; None: none.
 
-    def _read(self, part: str, parent: str, above: list[str], below: list[str]) -> None:
-        if self._read_pod(part, parent, above, below):
-            return
-        if found := _PREFIXED.fullmatch(part):
-            prefix, container = found.groups()
-            self._enter(_RUNTIMES[prefix], container, prefix.endswith("-conmon"))
-        elif found := _UNRESOLVED.fullmatch(part):
-            inside, prefix, container = found.groups()
-            self._read_pod(inside, "", [], [])
-            self._enter(_RUNTIMES[prefix], container)
-        elif _BARE.fullmatch(part):
-            known = "docker" if parent == "docker" else None
-            if len(above) == 1 and parent in _CONTAINERD_NAMESPACES:
-                known = "containerd"
-            self._enter(known, part)
-        else:
-            self._read_named(part, parent, above)
-
-    def _read_pod(self, part: str, parent: str, above: list[str], below: list[str]) -> bool:
-        """Take a pod's component; return whether it is one."""
-        if found := _POD_SLICE.fullmatch(part):
-            self._pod, self._qos = found[2].replace("_", "-"), found[1] or "guaranteed"
-        elif "kubepods" in above and (found := _POD.fullmatch(part)):
-            self._pod = found[1]
-            self._qos = parent if parent in ("burstable", "besteffort") else "guaranteed"
-        elif found := _PODMAN_POD.fullmatch(part):
-            self._pod, self._qos = found[1], None
-        elif parent == "libpod_parent" and _BARE.fullmatch(part):
-            self._pod, self._qos = part, None
-        else:
-            return False
-        return True
-
-    def _read_named(self, part: str, parent: str, above: list[str]) -> None:
-        """Take the component of a container or guest that has a name in place of an id."""
-        outermost = len(above) == 1 or bool(self._containers)
-        if found := _LXC.fullmatch(part):
-            self._enter("lxc", found[2], found[1] == "monitor")
-        elif parent in ("lxc", "lxc.payload", "lxc.monitor") and outermost:
-            self._enter("lxc", part, parent == "lxc.monitor")
-        elif found := _LIBVIRT.fullmatch(part):
-            self._enter(found[3], found[2])
-        elif above[-2:] in (["libvirt", "qemu"], ["libvirt", "lxc"]) and len(above) == 2:
-            self._enter(parent, part)
-        elif parent == "qemu.slice" and part.endswith(".scope"):
-            self._enter("qemu", part.removesuffix(".scope"))
-        elif found := _MACHINE.fullmatch(part):
-            name = _unescaped(found[1])
-            domain = _DOMAIN.fullmatch(name)
-            self._enter(*((domain[1], domain[2]) if domain else ("nspawn", name)))
-        elif found := _NSPAWN.fullmatch(part):
-            self._enter("nspawn", _unescaped(found[1]))
-
-    def _enter(self, runtime: str | None, container: str, monitor: bool = False) -> None:
-        """Take a container; one below a cgroup of the same id or name is the same."""
-        if self._containers and self._containers[-1][1] == container:
-            self._containers.pop()
-        self._containers.append((runtime, container, monitor))
+    nested: there is one above.
+    """
+    runtime: str | None = None
+    outermost = len(above) == 1 or nested
+    if found := _PREFIXED.fullmatch(part):
+        return _RUNTIMES[found[1]], found[2], found[1].endswith("-conmon")
+    if found := _UNRESOLVED.fullmatch(part):
+        return _RUNTIMES[found[2]], found[3], False
+    if _BARE.fullmatch(part):
+        runtime = "docker" if parent == "docker" else None
+        if len(above) == 1 and parent in _CONTAINERD_NAMESPACES:
+            runtime = "containerd"
+        return runtime, part, False
+    if found := _LXC.fullmatch(part):
+        return "lxc", found[2], found[1] == "monitor"
+    if parent in ("lxc", "lxc.payload", "lxc.monitor") and outermost:
+        return "lxc", part, parent == "lxc.monitor"
+    if found := _LIBVIRT.fullmatch(part):
+        return found[3], found[2], False
+    if above[-2:] in (["libvirt", "qemu"], ["libvirt", "lxc"]) and len(above) == 2:
+        return parent, part, False
+    if parent == "qemu.slice" and part.endswith(".scope"):
+        return "qemu", part.removesuffix(".scope"), False
+    if found := _MACHINE.fullmatch(part):
+        name = _unescaped(found[1])
+        domain = _DOMAIN.fullmatch(name)
+        return (domain[1], domain[2], False) if domain else ("nspawn", name, False)
+    if found := _NSPAWN.fullmatch(part):
+        return "nspawn", _unescaped(found[1]), False
+    return None

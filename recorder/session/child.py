@@ -16,7 +16,7 @@ class Child:
     """A command, looked up when this is made, without a shell; ended by SIGTERM at most."""
 
     def __init__(self, command: Sequence[str], *, stdout: int | None = None) -> None:
-        """Raises TraceError: the program is not in PATH. `stdout`: a descriptor; None: as ours."""
+        """Look the program up in PATH; `stdout`: a descriptor, None: as ours. Raises TraceError."""
         self._command = list(command)
         self._stdout = stdout
         self._process: subprocess.Popen[bytes] | None = None
@@ -28,7 +28,7 @@ class Child:
             )
 
     def start(self) -> None:
-        """Raises TraceError: it cannot be executed. Sets `pidfd` where the kernel has it (5.3)."""
+        """Start it, and set `pidfd` where the kernel has such (5.3). Raises TraceError."""
         try:
             self._process = subprocess.Popen(self._command, stdout=self._stdout)
         except OSError as error:

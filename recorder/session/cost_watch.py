@@ -38,7 +38,7 @@ class CostWatch:
         now_ns: int,
         advice: str = ADVICE,
     ) -> None:
-        """`count_runs`: switches the kernel's counting of program runs; not yet.
+        """`count_runs`: switches the kernel's counting of program runs on or off.
 
         `max_cpu`: per cent of one core above which `tick` warns; None: never. `advice`: what the
         warning says to do.
@@ -137,7 +137,7 @@ class CallBudget:
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
     def look(self, now_ns: int) -> CallTimingNote | None:
-        """End the timing if calls since the last look took too much, and return the note of that.
+        """End the timing if calls took too much since the last look; return its note then.
 
         What they took is estimated from their number (`calls_ns`). Raises RefusedError.
         """

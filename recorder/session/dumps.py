@@ -48,7 +48,7 @@ class Flight:
     """Dumps that users and triggers ask for; orders one dump at a time."""
 
     def __init__(self, sink: Sink, writer: WriterThread, after: float, every: float) -> None:
-        """Seconds: recorded `after` a trigger; `every`: least between triggers with a dump."""
+        """`after`: seconds recorded after a trigger. `every`: least between two with a dump."""
         self._sink = sink if isinstance(sink, FlightBuffer) else None
         self._writer = writer
         self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)

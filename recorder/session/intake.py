@@ -7,7 +7,7 @@ from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.notes.titles import TitleWatch
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.writer import Job, Packing, WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.session.session_types import RecordOptions
 
@@ -109,7 +109,7 @@ class Intake:
         self._put(self.loss.sample_rings(lost, too_deep, now_ns))
 
     def sample_programs(self, now_ns: int) -> None:
-        """Queue loss windows for runs that the kernel skipped, the program running on that CPU."""
+        """Queue loss windows for events whose program was skipped, as it ran already."""
         misses: dict[str, int] = {}
         for program in self._probes.programs():
             misses[program.letter] = misses.get(program.letter, 0) + program.recursion_misses
@@ -123,6 +123,6 @@ class Intake:
     def jobs(self) -> list[Job]:
         """Return the jobs that write new stacks and all that waits, then titles."""
         writer = self._writer
-        chunk = [writer.chunk(self._pending, self.clock)] if self._pending else []
+        chunk = [writer.chunk(Packing(self._pending, self.clock))] if self._pending else []
         losses = [writer.loss(self._windows)] if self._windows else []
         return [*self._stacks.jobs(writer), *chunk, self._titles.job(writer), *losses]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides which capabilities a recording needs once its programs are attached, and drops others."""
 
-import errno
 import os
 import stat
 from contextlib import suppress
@@ -40,20 +39,16 @@ def trials(options: RecordOptions, probes: Probes) -> list[Trial]:
     """Return actions to try without privileges, with the capability to keep if one fails.
 
     Reading the programs' counters: before 5.19, with kernel.unprivileged_bpf_disabled, bpf(2)
-    requires the capability even for an open descriptor. Becoming real-time. If files are made while
-    recording and the user did not call sudo, making one in the output's directory.
+    requires the capability even for an open descriptor. If files are made while recording and the
+    user did not call sudo, making one in the output's directory.
     """
-
-    def check_priority() -> None:
-        if not priority.permitted():
-            raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     def make_nameless_file() -> None:
         flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
         os.close(os.open(str(directory), flags, folders.PRIVATE_FILE))
 
     bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
-    actions: list[Trial] = [(probes.programs, bpf), (check_priority, "CAP_SYS_NICE")]
+    actions: list[Trial] = [(probes.programs, bpf)]
     if (directory := _directory_of_more(options)) is not None and folders.owner() is None:
         actions.append((make_nameless_file, "CAP_DAC_OVERRIDE"))
     return actions
@@ -68,15 +63,16 @@ def _directory_of_more(options: RecordOptions) -> str | None:
 def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
     """Give up the calling thread's capabilities but those that recording needs, for good.
 
-    Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, and what a failing
-    one of `trials` requires. Returns (names of the capabilities kept, warning or ""); (None,
-    warning) where they could not be given up. If this process has CAP_SYS_NICE, RLIMIT_RTPRIO is
-    raised first, so that real-time priority stays possible without.
+    Kept are, of those held, `needed`, CAP_SYSLOG for stacks of followed objects, what a failing one
+    of `trials` requires, and CAP_SYS_NICE where RLIMIT_RTPRIO, which is raised first if possible,
+    does not permit real-time priority without. Returns (names of the capabilities kept, warning or
+    ""); (None, warning) where they could not be given up.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()
     try:
         names = needed(options) | ({"CAP_SYSLOG"} if probes.capabilities.site_stacks else set())
+        names |= set() if priority.permitted() else {"CAP_SYS_NICE"}
         kept = rights.give_up(names, trials(options, probes))
     except (OSError, AttributeError) as error:  # AttributeError: a C library without capset
         return None, f"could not give up the rights it no longer needs ({error}); it keeps them"

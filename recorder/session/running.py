@@ -198,7 +198,7 @@ class Running:
         return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
 
     def loop(self) -> None:
-        """Poll until there is a `stop.reason`. Raises OSError or TraceError: no probes to read."""
+        """Poll until there is a `stop.reason`. Raises OSError or TraceError of the probes."""
         while self.stop.reason is None:
             left = float("inf")
             if self.options.duration is not None:
@@ -279,7 +279,8 @@ class Running:
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         now_ns, stuck = time.monotonic_ns(), self.opened.stuck
-        hits += self.opened.pressure.hits(now_ns, self.opened.messages)
+        if triggers.pressure:
+            hits += self.opened.pressure.hits(now_ns, self.opened.messages)
         if stuck is not None:
             hits += stuck.hits(now_ns)
         for hit in hits:

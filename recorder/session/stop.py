@@ -83,7 +83,7 @@ class StopRequests:
             os.write(self._wake[1], b"x")
 
     def sleep(self, seconds: float, *descriptors: int | None) -> None:
-        """Sleep until the time is over, a descriptor is readable, or a request came or comes."""
+        """Sleep until the time is over, a descriptor is readable, or a request has come."""
         wake = self._wake[0]
         poller = select.poll()  # unlike select(), without FD_SETSIZE
         for descriptor in (wake, *descriptors):

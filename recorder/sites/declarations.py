@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads declarations of pairs and types: the ready-made ones, and a user's own.
+"""Declarations of pairs and types, ready-made and a user's own, and what a kernel has of pairs.
 
-A user's file is read by root, so its size is bounded, it has to be a regular file, and whatever is
-wrong in it is one message with the file, the table and the key.
+docs/declarations.md says what each key holds. A user's file is read by root, so its size is
+bounded, it has to be a regular file, and what is wrong in it is one message.
 """
 
 import os
@@ -10,27 +10,31 @@ import pwd
 import re
 import stat
 import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
-from biotrail.recorder.schema.errors import DeclarationError
-from biotrail.recorder.sites.expressions import choices
+from biotrail.recorder.schema.errors import DeclarationError, SiteError
+from biotrail.recorder.sites.expressions import (
+    NO_VALUE,
+    Condition,
+    Scope,
+    Value,
+    choices,
+    sides,
+)
 
-Way = Literal["", "typed", "format"]
-"""How a variant's expressions are meant: arguments by BTF, fields by the format, or either ("")."""
+TYPED, FORMAT = "typed", "format"
+"""How a variant's expressions are meant, and a tracepoint is attached to: arguments by their types
+(BTF), which is cheaper, or fields by the record's format; "": either."""
 ANY = "*"
 """In `births`: a life begins at any hit of an address that is not followed."""
 
 
 @dataclass(frozen=True)
 class Event:
-    """One event of a pair, with expressions for it alone.
-
-    event: tracepoint, "system:name". key, process: "" or empty: those of the variant. where:
-    conditions beside the variant's.
-    """
+    """Its own key, process and conditions; without the first two, those of the variant."""
 
     event: str
     key: tuple[str, ...] = ()
@@ -40,19 +44,12 @@ class Event:
 
 @dataclass(frozen=True)
 class Variant:
-    """A way to time a pair. Kernels differ, so a pair has several; the first that works is taken.
-
-    begins: one or more events; any of them begins a pair. key: one or two expressions, each
-    "BEGIN|END" or one for both. by, device: alternatives; the first that the begin or, if none, the
-    end has. by: also "LABEL=EXPRESSION", as it is shown. where: conditions on the begin or, where
-    it has no such field, on the end. process: the process that the pair belongs to, as a key; "":
-    the one that runs at the begin.
-    """
+    """A way to time a pair. Kernels differ: of several, the first that works is taken."""
 
     begins: tuple[Event, ...]
     end: Event
     key: tuple[str, ...]
-    way: Way = ""
+    way: str = ""
     by: tuple[str, ...] = ()
     device: tuple[str, ...] = ()
     where: tuple[str, ...] = ()
@@ -61,12 +58,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Pair:
-    """A pair by its name.
-
-    names: of values of `by` and of a key that is the same. show: how these are shown otherwise; "":
-    as their type says, else dec, signed, hex, dev or symbol (the address of a function). origin:
-    the file that declares it.
-    """
+    """origin: the file that declares it."""
 
     name: str
     about: str
@@ -78,15 +70,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class ObjectType:
-    """A struct whose objects can be followed; by default, any hit begins a life.
-
-    Sites are functions by name and tracepoints as "system:name"; those that a kernel does not have
-    do not count. births: a life begins there if the object is not followed (ANY: at any hit).
-    new: the address certainly begins a new life, so a life under it has ended before. deaths: it
-    ends. last: it may be the life's last hit: the next of births begins another life. detail,
-    device, process: expressions of the object, alternatives; process: of the process that --pid
-    compares; empty: the one that runs.
-    """
+    """A struct whose objects can be followed; by default, any hit begins a life."""
 
     name: str
     about: str = ""
@@ -109,6 +93,8 @@ class Declarations:
     types: Mapping[str, ObjectType]
 
 
+Scopes = Callable[[str], Mapping[str, Scope]]
+"""What names mean at a tracepoint ("system:name"), by way. Raises SiteError: there is none."""
 READY_MADE = Path(__file__).with_name("declarations.toml")
 _OWN = Path("biotrail") / "pairs.toml"
 _MAX_BYTES = 1 << 18
@@ -117,7 +103,6 @@ _MAX_LIST = 64
 _MAX_NAMES = 256
 KEYS = 2
 """Expressions that a pair's key may have: PAIR records hold so many."""
-_WAYS: dict[str, Way] = {"": "", "typed": "typed", "format": "format"}
 SHOWS = ("dec", "signed", "hex", "dev", "symbol")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _STRUCT = re.compile(r"[A-Za-z_]\w{0,63}")
@@ -277,7 +262,7 @@ def _variant(table: Table, place: _Place) -> Variant:
     if begins is None or begins == []:
         place.wrong("begin", "is missing")
     way = place.text(table, "way")
-    if way not in _WAYS:
+    if way not in ("", TYPED, FORMAT):
         place.wrong("way", f"'{way}' is neither typed nor format")
     key = place.texts(table, "key")
     events = tuple(
@@ -291,7 +276,7 @@ def _variant(table: Table, place: _Place) -> Variant:
         place.wrong("key", f"has to have one expression or {KEYS}, as many for each event")
     lists = {key: place.texts(table, key) for key in ("by", "device", "where")}
     process = place.text(table, "process")
-    return Variant(events, end, key, _WAYS[way], process=process, **lists)
+    return Variant(events, end, key, way, process=process, **lists)
 
 
 def _event(value: Any, key: str, place: _Place) -> Event:
@@ -317,3 +302,139 @@ def _type(name: str, table: Any, place: _Place) -> ObjectType:
     return ObjectType(
         name=name, about=place.text(table, "about"), detail_unit=unit, origin=place.file, **lists
     )
+
+
+# Which variant of a pair this kernel has, and what its expressions mean there
+
+
+@dataclass(frozen=True)
+class ResolvedSide:
+    """One event of a pair. by, device, process: NO_VALUE: not taken from this side.
+
+    choosing: how many of the conditions, the first, are the event's own, as declared: where one
+    does not hold, the tracepoint's event is no event of the pair. Another that does not hold leaves
+    the begin out or, at an end, the whole pair.
+    """
+
+    event: str
+    keys: tuple[Value, ...]
+    by: Value
+    device: Value
+    process: Value
+    conditions: tuple[Condition, ...]
+    choosing: int
+
+
+@dataclass(frozen=True)
+class ResolvedPair:
+    """A pair as this kernel can time it. begins: one or more; all are attached by one way.
+
+    by: its label or, without one, its expression; "": none is declared. device: its expression.
+    """
+
+    pair: Pair
+    variant: Variant
+    way: str
+    begins: tuple[ResolvedSide, ...]
+    end: ResolvedSide
+    by: str
+    device: str
+
+    @property
+    def by_value(self) -> Value:
+        """The value of --by, from the side that has it; NO_VALUE: there is none."""
+        begin = self.begins[0].by
+        return begin if begin.source else self.end.by
+
+
+def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
+    """Return the first variant whose tracepoints and fields exist. Raises SiteError: none does."""
+    reasons: list[str] = []
+    for variant in pair.variants:
+        for way in (variant.way,) if variant.way else (TYPED, FORMAT):
+            try:
+                return _resolved(pair, variant, way, scopes)
+            except SiteError as error:
+                reasons.append(f"{way}: {error}")
+    # Two ways fail for one reason where the tracepoint is missing.
+    said = dict.fromkeys(reason.partition(": ")[2] for reason in reasons)
+    joined = next(iter(said)) if len(said) == 1 else "; ".join(dict.fromkeys(reasons))
+    raise SiteError(f"pair {pair.name}: {joined}")
+
+
+def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> ResolvedPair:
+    *begins, end = (_scope(event, way, scopes) for event in (*variant.begins, variant.end))
+    # An alternative of `by` may have a label: "LABEL=EXPRESSION".
+    parts = [text.rpartition("=") for text in variant.by]
+    labels = {expression.strip(): label.strip() for label, _, expression in parts}
+    by, device = _first(labels, begins, end), _first(variant.device, begins, end)
+
+    def side(
+        scope: Scope, half: int, event: Event, by: str, conditions: Iterable[Condition]
+    ) -> ResolvedSide:
+        own = tuple(scope.condition(text) for text in event.where)
+        process = event.process or variant.process
+        keys = tuple(scope.value(sides(text)[half]) for text in event.key or variant.key)
+        return ResolvedSide(
+            event.event,
+            keys,
+            scope.value(by) if by and _compiles(scope.value, by) else NO_VALUE,
+            scope.value(device) if device and _compiles(scope.value, device) else NO_VALUE,
+            scope.value(sides(process)[half]) if process else NO_VALUE,
+            (*own, *conditions),
+            len(own),
+        )
+
+    made = []
+    for scope, event in zip(begins, variant.begins, strict=True):
+        texts = [text for text in variant.where if _compiles(scope.condition, text)]
+        made.append(side(scope, 0, event, by, map(scope.condition, texts)))
+    at_end = "" if by and _compiles(begins[0].value, by) else by
+    rest = [text for text in variant.where if not _compiles(begins[0].condition, text)]
+    # The device on both sides: an end of another device has no begin to look for.
+    ended = side(end, 1, variant.end, at_end, map(end.condition, rest))
+    for one in made:
+        for begin_key, end_key in zip(one.keys, ended.keys, strict=True):
+            if (begin_key.format == "text") != (end_key.format == "text"):
+                raise SiteError(
+                    f"the key {begin_key.text} of {one.event} is {begin_key.type}, that of "
+                    f"{ended.event}, {end_key.text}, is {end_key.type}: they are never equal"
+                )
+
+    def shown(value: Value) -> Value:
+        """Return `by`, or a key that is the same, with the pair's names and form."""
+        if value is NO_VALUE or value.text != by:
+            return value
+        return replace(value, format=pair.show or value.format, names={**value.names, **pair.names})
+
+    *made, ended = (
+        replace(one, keys=tuple(map(shown, one.keys)), by=shown(one.by)) for one in (*made, ended)
+    )
+    return ResolvedPair(pair, variant, way, tuple(made), ended, labels.get(by, "") or by, device)
+
+
+def _scope(event: Event, way: str, scopes: Scopes) -> Scope:
+    found = scopes(event.event)
+    if way not in found:
+        lacking = "types (BTF)" if way == TYPED else "format"
+        raise SiteError(f"tracepoint {event.event} has no {lacking} on this kernel")
+    return found[way]
+
+
+def _compiles(compiled: Callable[[str], object], text: str) -> bool:
+    try:
+        compiled(text)
+    except SiteError:
+        return False
+    return True
+
+
+def _first(texts: Iterable[str], begins: list[Scope], end: Scope) -> str:
+    """Return the first alternative that every begin or the end knows; "": none is declared."""
+    text = ""
+    for text in texts:
+        if all(_compiles(scope.value, text) for scope in begins) or _compiles(end.value, text):
+            return text
+    if text:
+        begins[0].value(text)  # raises: says what there is instead
+    return ""

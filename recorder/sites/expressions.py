@@ -173,26 +173,26 @@ class TypedScope(Scope):
         self.site = f"tracepoint {site}"
 
     def listed(self) -> str:
+        made = self._prototype
         arguments = [
-            f"arg{index}{f' {argument.name}' if argument.name else ''} ({argument.text})"
-            for index, argument in enumerate(self._prototype.arguments)
+            f"arg{index}{f' {name}' if name else ''} ({type_text(made.btf, type_)})"
+            for index, (name, type_) in enumerate(zip(made.names, made.types, strict=True))
         ]
         return ", ".join((*arguments, *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
-        arguments = self._prototype.arguments
-        names = [argument.name for argument in arguments]
+        names = self._prototype.names
         numbered = _ARGUMENT.fullmatch(name)
         if name in names:
             index = names.index(name)
-        elif numbered and int(numbered[1]) < len(arguments):
+        elif numbered and int(numbered[1]) < len(names):
             index = int(numbered[1])
         else:
             near = _near(name, filter(None, names))
             raise SiteError(
                 f"'{text}' at character 1: no argument {name}; {near}there is {self.listed()}"
             )
-        place = _Place(self._prototype.btf, arguments[index].number, ())
+        place = _Place(self._prototype.btf, self._prototype.types[index], ())
         return _at_end(Source.ARGUMENT, index, place, path, text)
 
 

@@ -14,7 +14,7 @@ from typing import Self
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
 from biotrail.recorder.schema.payloads import FollowFacts
-from biotrail.recorder.sites.declarations import ANY, ObjectType
+from biotrail.recorder.sites.declarations import ANY, TYPED, ObjectType
 from biotrail.recorder.sites.expressions import NO_VALUE, ObjectScope, Value
 from biotrail.recorder.sites.types import Taking, TypeTable
 
@@ -33,8 +33,6 @@ AMBIGUOUS = "several functions have the name"
 NOTRACE = "the kernel does not let it be traced (notrace)"
 BLACKLISTED = "on the kernel's kprobes blacklist"
 
-TYPED = "typed"
-"""The way of a plan without functions, and of each tracepoint."""
 _MAX_SITES = 65536
 """Sites that a HIT record can tell apart."""
 

@@ -66,21 +66,16 @@ class Taking:
 
 
 @dataclass(frozen=True)
-class Argument:
-    """An argument of a tracepoint. name: "": BTF has none. number: its type's id, in `btf`."""
-
-    name: str
-    number: int
-    text: str
-
-
-@dataclass(frozen=True)
 class Prototype:
-    """What a tracepoint passes to programs of type tp_btf; module and btf_id: as of Taking."""
+    """What a tracepoint passes to programs of type tp_btf; module and btf_id: as of Taking.
+
+    names, types: of the arguments: "": BTF has no name; ids of types in `btf`.
+    """
 
     module: str
     btf_id: int
-    arguments: tuple[Argument, ...]
+    names: tuple[str, ...]
+    types: tuple[int, ...]
     btf: Btf
 
 
@@ -218,12 +213,9 @@ class TypeTable:
         for blob in self._blobs(wanted):
             for number in blob.named(wanted, Kind.TYPEDEF):
                 if proto := _probe(blob, number):
-                    types = [type_ for _, type_ in blob.arguments(proto)[1:]]
-                    arguments = tuple(
-                        Argument(text, type_, type_text(blob, type_))
-                        for text, type_ in zip(_names(blob, name, len(types)), types, strict=True)
-                    )
-                    return Prototype(blob.name, number, arguments, blob)
+                    types = tuple(type_ for _, type_ in blob.arguments(proto)[1:])
+                    names = tuple(_names(blob, name, len(types)))
+                    return Prototype(blob.name, number, names, types, blob)
         return None
 
 

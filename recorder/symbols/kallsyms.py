@@ -120,7 +120,7 @@ class LiveKernelSymbols:
 
 
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
-    """Return the address of the first function (t, T) of this name of the kernel itself; or 0."""
+    """Return the address of the kernel's own first function (t, T) of this name; 0: none."""
     lines = _lines(read_symbols(path), name.encode())
     return next((at for at, module in lines if not module), 0)
 
@@ -133,7 +133,7 @@ def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]
 
 
 def address_in(name: str, text: bytes) -> int:
-    """Return the address of the first function (t, T) of this name in kallsyms; 0 as above."""
+    """Return the address of the first function (t, T) of this name; 0: none, or hidden."""
     return next((at for at, _ in _lines(text, name.encode())), 0)
 
 

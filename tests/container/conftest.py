@@ -40,7 +40,6 @@ def podman(*arguments: str | Path, status: int | None = 0) -> subprocess.Complet
 
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The image to begin with."""
     if given := os.environ.get("BIOTRAIL_BASE"):
         return given
     name = "localhost/biotrail-base"

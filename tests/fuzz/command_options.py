@@ -47,7 +47,6 @@ ALL = list(commands())
 
 @st.composite
 def values(draw: st.DrawFn, parameter: click.Parameter) -> str:
-    """A value for an option or argument, fit or not."""
     kind = draw(st.sampled_from(["number", "odd", "fit"]))
     if kind == "number":
         parts = (st.sampled_from(one) for one in (BEFORE, NUMERALS, BEHIND))

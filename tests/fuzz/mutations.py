@@ -119,7 +119,7 @@ def written(draw: st.DrawFn, header: dict[str, Any], end: dict[str, Any]) -> byt
     writer.write_note(name, draw(odd(note)) if wrong == "note" else note)
     if wrong == "end":
         changed = draw(odd(end))
-        writer._frame(FrameType.END, json.dumps(changed).encode())
+        writer._write_payload(FrameType.END, json.dumps(changed).encode())
     else:
         writer.close(end)
     return stream.getvalue()
@@ -146,7 +146,6 @@ def command_lines(draw: st.DrawFn) -> bytes:
 
 
 def inputs_of(target: str) -> st.SearchStrategy[bytes]:
-    """Inputs for a target of targets.py."""
     if target == "command":
         return command_lines()
     if target == "model":

@@ -196,7 +196,6 @@ def _through(data: bytes) -> None:
 
 
 def _answers(data: bytes) -> None:
-    """The slowest I/Os with what was around them, and every kind of histogram."""
     trace = Trace(io.BytesIO(data))
     found = Slowest(trace, Choice(trace.context), Wanted(5))
     counted = [

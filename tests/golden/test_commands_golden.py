@@ -37,7 +37,6 @@ def copied(path: Path, directory: Path) -> Path:
 
 
 def captured(name: str, directory: Path) -> Path:
-    """The log of a captured sequence, or of the scenario of a flood."""
     events = events_of(FLOOD) if name == "flood" else captures.load(name)
     return captures.write_log(directory / "a.biotrail", events)
 

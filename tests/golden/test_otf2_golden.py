@@ -23,7 +23,6 @@ WHOLE += ["partition-remap-loop", "plugged-merge-loop"]
 
 
 def convert_capture(name: str, directory: Path) -> tuple[Otf2Summary, list[Lifecycles], Context]:
-    """A capture's archive, and the windows that it was made of."""
     log = captures.write_log(directory / "a.biotrail", captures.load(name), chunks=3)
     trace = Trace(log)
     windows = list(trace.lifecycles(window_events=50))
@@ -61,7 +60,6 @@ def as_text(anchor: Path) -> str:
 
 
 def sample_text(event: Any) -> str:
-    """One sample of a counter."""
     member, scope = event.member, event.metric.scope.name
     at = (event.time - captures.BASE_NS) / 1000
     return f"counter {scope} {member.name} {event.value} {member.unit} @{at:.3f}"
@@ -89,7 +87,6 @@ def test_a_whole_archive(name: str, tmp_path: Path, expect: Expect) -> None:
 
 
 def expected_events(table: Bios | Requests, row: int, begin: int) -> list[tuple[str, int]]:
-    """Events of a row whose completion was seen."""
     issue = [("issued", int(table.issue[row]))] if table.issue[row] != NEVER else []
     return [("begin", begin), *issue, ("complete", int(table.complete[row]))]
 

@@ -26,7 +26,6 @@ T = 1_000_000_000
 
 
 def merged_writes():
-    """Eight plugged writes that share one request, as in the scenario of that name."""
     issue, complete = T + 60_000, T + 260_000
     bios = []
     for n in range(8):

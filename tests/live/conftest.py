@@ -29,6 +29,8 @@ SET_APART = "set apart"
 REPORTED = pytest.StashKey[dict[str, list[str]]]()
 """What tests set apart, by their ids."""
 SHOWN = 4
+KEPT: list[ExitStack] = []
+"""The machine, while tests that are alone follow each other."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,9 +40,39 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "long: takes many seconds, so it is begun first")
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks at the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the long ones: at the end, one worker would run it and the others wait."""
-    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    """Begin with those that are alone, on one worker, then the long ones.
+
+    At the end, one worker would run a long one and the others wait.
+    """
+    for item in items:
+        if is_alone(item):
+            item.add_marker(pytest.mark.xdist_group("alone"), append=False)
+    items.sort(key=lambda item: (not is_alone(item), item.get_closest_marker("long") is None))
+
+
+def is_alone(item: pytest.Item | None) -> bool:
+    return item is not None and item.get_closest_marker("alone") is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Share the machine with other live tests, or keep it for all that are alone, in a row.
+
+    Each of these would otherwise wait until all other workers' tests have ended.
+    """
+    with ExitStack() as shared:
+        if not is_alone(item):
+            shared.enter_context(machine.taken(alone=False))
+        elif not KEPT:
+            KEPT.append(ExitStack())
+            KEPT[0].enter_context(machine.taken(alone=True))
+        try:
+            return (yield)
+        finally:
+            if KEPT and not is_alone(nextitem):
+                KEPT.pop().close()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -78,13 +110,6 @@ def pytest_terminal_summary(
             terminalreporter.write_line(f"    {line}")
         if len(said) > SHOWN:
             terminalreporter.write_line(f"    and {len(said) - SHOWN} more")
-
-
-@pytest.fixture(autouse=True)
-def machine_taken(request: pytest.FixtureRequest) -> Iterator[None]:
-    """The machine, shared with other live tests, or for this one alone."""
-    with machine.taken(alone=request.node.get_closest_marker("alone") is not None):
-        yield
 
 
 @pytest.fixture(autouse=True)

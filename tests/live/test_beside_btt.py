@@ -13,7 +13,7 @@ from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.pipeline import Trace
 from tests.reference.btt_rules import STAGES, figures, ours, printed
 from tests.support import record_command
-from tests.support.btt_loads import Fio, clean_load, traced
+from tests.support.blk_tracer import Fio, clean_load, traced
 from tests.support.btt_tables import (
     associated,
     blkparse_binary,

@@ -20,8 +20,8 @@ from biotrail.converters.events.tables import NEVER, Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import record_command
 from tests.support.beside_others import Bio, Key, bios
+from tests.support.blk_tracer import traced
 from tests.support.blktrace_records import records
-from tests.support.btt_loads import traced
 from tests.support.devices import Fio, LoopDevice
 from tests.support.ftrace_recording import block_events, stop
 from tests.support.kernel_completions import done_again

@@ -17,8 +17,7 @@ from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
 from tests.support.devices import MakeLoop
 from tests.support.path_disks import SYSTEMS, Disk, mounted
-from tests.support.path_logs_live import operations
-from tests.support.path_tables import RecordedPath, number_of, recorded_path
+from tests.support.path_tables import RecordedPath, number_of, operations, recorded_path
 from tests.support.record_command import biotrail, remove_cgroup
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")

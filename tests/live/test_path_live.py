@@ -19,8 +19,14 @@ from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support import devices
 from tests.support.devices import Fio, LoopDevice
 from tests.support.path_disks import Disk
-from tests.support.path_logs_live import completions, operations, sector_of, whole
-from tests.support.path_tables import number_of, recorded_path
+from tests.support.path_tables import (
+    completions,
+    number_of,
+    operations,
+    recorded_path,
+    sector_of,
+    whole,
+)
 from tests.support.record_command import biotrail, exported, fio_command, in_json, recorded
 
 pytestmark = pytest.mark.usefixtures("needs_bpf")

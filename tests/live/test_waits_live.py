@@ -13,8 +13,7 @@ from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.tables import NEVER, WaitCause
 from tests.support import devices, wait_loads
 from tests.support.path_disks import Disk
-from tests.support.path_logs_live import whole
-from tests.support.path_tables import of_process, reasons
+from tests.support.path_tables import of_process, reasons, whole
 
 pytestmark = [
     pytest.mark.usefixtures("needs_bpf"),

@@ -17,8 +17,8 @@ import pytest
 from tests.prove.claims import Claim, failed, not_run, table
 from tests.reference.btt_rules import STAGES, printed
 from tests.support import devices
+from tests.support.blk_tracer import clean_load, traced
 from tests.support.blktrace_records import NOTIFY, records
-from tests.support.btt_loads import clean_load, traced
 from tests.support.btt_tables import (
     Whole,
     associated,
@@ -36,7 +36,6 @@ ROUNDS = 100
 
 
 def tracefs() -> Path:
-    """Where the tracer's files are mounted."""
     mounts = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     return Path(next(m[1] for m in mounts if m[2] == "tracefs"))
 
@@ -52,7 +51,6 @@ def lost() -> int:
 
 
 def number_of_events(stream: Path) -> int:
-    """Records of a stream, but for notes."""
     found = records(stream.read_bytes())
     return sum(not int.from_bytes(one[28:32], "little") & NOTIFY for one in found)
 
@@ -97,7 +95,6 @@ def stage_table(report: str) -> str:
 
 
 def prove(wanted: int = EVENTS) -> list[Claim]:
-    """Records, imports, compares; prints the table and gives the claims."""
     try:
         with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
             directory = Path(name)
@@ -126,7 +123,6 @@ def prove(wanted: int = EVENTS) -> list[Claim]:
 @click.command()
 @click.option("--events", default=EVENTS, show_default=True, help="How many, at least.")
 def main(events: int) -> None:
-    """Print the table; exit 1 when it is not btt's."""
     found = prove(events)
     click.echo(f"\n{table(found)}")
     sys.exit(failed(found))

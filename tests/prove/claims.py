@@ -43,5 +43,4 @@ def skipped(part: str, what: str, why: str) -> Claim:
 
 
 def failed(claims: Iterable[Claim]) -> bool:
-    """Whether anything does not hold."""
     return not all(c.holds or c.skipped for c in claims)

@@ -74,7 +74,6 @@ class Total:
 
 
 def said_wrong(found: History) -> list[str]:
-    """All that is wrong with a history; what breaks the machine is wrong too."""
     try:
         return wrong(found)
     except Exception:
@@ -82,14 +81,12 @@ def said_wrong(found: History) -> list[str]:
 
 
 def outcome(seed: int) -> Outcome:
-    """One seeded history, held to everything."""
     found = history(random.Random(seed), SIZE)
     texts = said_wrong(found)
     return Outcome(seed, texts, found.features, len(found.bios), len(found.recorded))
 
 
 def outcomes(first: int, count: int, jobs: int) -> Iterator[Outcome]:
-    """Those of `count` seeds, as they come."""
     seeds = range(first, first + count)
     if jobs == 1:
         yield from map(outcome, seeds)
@@ -121,13 +118,11 @@ def least(count: int) -> int:
 
 
 def feature_table(total: Total) -> str:
-    """How often each feature occurred, and in how many histories."""
     rows = [f"| {says} | {total.times[n]} | {total.among[n]} |" for n, says in FEATURES.items()]
     return "\n".join(["| feature | times | in histories |", "|---|---|---|", *rows])
 
 
 def counterexample(found: Outcome) -> str:
-    """A wrong history made small: what is wrong with it, and its records."""
     parts = {text.split(":")[0] for text in found.wrong}
 
     def bad(smaller: History) -> bool:
@@ -140,7 +135,6 @@ def counterexample(found: Outcome) -> str:
 
 
 def claims_of(total: Total) -> list[Claim]:
-    """What the histories showed."""
     last = total.first + total.histories - 1
     rarest = min(FEATURES, key=lambda n: total.times[n])
     bound = least(total.histories)

@@ -64,14 +64,12 @@ class Row:
 
     @property
     def holds(self) -> bool:
-        """Whether all bounds hold."""
         right = not (self.served_wrong or self.stages_wrong or self.unmarked)
         mixed = min(self.reads, self.writes, self.discards, self.flushes) > 0
         return right and mixed and self.agree >= AGREE and self.marked <= MARKED
 
 
 def tables(log: Path, associate: str) -> Tables:
-    """The whole log's tables."""
     trace = Trace(log, associate)
     windows = list(trace.lifecycles())
     return Tables(
@@ -99,7 +97,6 @@ def served_wrong(found: Tables) -> int:
 
 
 def stages_wrong(found: Tables) -> int:
-    """Complete bios whose stages do not add up to their latency, to the nanosecond."""
     bios, stages = found.bios, found.stages
     order = np.argsort(bios.number)
     row = order[np.searchsorted(bios.number[order], stages.owner)]
@@ -197,7 +194,6 @@ def measure(load: str, device: str, command: list[str]) -> Row:
 
 
 def rows(seconds: int) -> Iterator[Row]:
-    """All loads: a loop device under each scheduler, then the disk of the working directory."""
     size = 256 * devices.MEBIBYTE
     for scheduler in SCHEDULERS:
         with devices.loop(size) as loop:

@@ -46,7 +46,6 @@ def ordinary(seed: int) -> History:
 
 
 def plain(seed: int) -> History:
-    """Mostly plain I/O."""
     return plain_history(random.Random(seed), stacked=False)
 
 
@@ -86,7 +85,6 @@ class Outcome:
 
 
 def outcome(seed: int, kind: str) -> Outcome:
-    """One history, closed late and early."""
     made = {**KINDS, **INTERVAL_KINDS}[kind](seed)
     log = log_of(made).getvalue()
     how = "intervals" if kind.endswith(BY_INTERVALS) else "identity"
@@ -121,7 +119,6 @@ def interval_complaints(made: History, tables: Matched) -> list[str]:
 
 
 def run(kind: str, first: int, count: int, jobs: int) -> Claim:
-    """Read all histories of a kind."""
     wrong = bios = early = 0
     with multiprocessing.Pool(jobs) as pool:
         seeds = range(first, first + count)
@@ -138,7 +135,6 @@ def run(kind: str, first: int, count: int, jobs: int) -> Claim:
 
 
 def prove(count: int = COUNT, jobs: int = 0, first: int = FIRST, only: str = "") -> list[Claim]:
-    """Read all kinds of histories, and return the claims."""
     jobs = jobs or os.cpu_count() or 1
     return [
         run(kind, first, min(count, FAULTY) if "missing" in kind else count, jobs)

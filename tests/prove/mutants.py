@@ -61,19 +61,16 @@ def wrong_after(bug: str, first: int, count: int) -> tuple[int, str]:
 
 
 def hunt_all(bugs: list[str], count: int, jobs: int) -> list[Caught]:
-    """Return how each of the bugs was caught, in their order."""
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(lambda bug: hunt(bug, count), bugs))
 
 
 def mutant_table(found: list[Caught]) -> str:
-    """Return a table of the bugs: after how many histories each was caught, and by what."""
     rows = [f"| {c.bug} | {c.after or CLEAN} | {c.by} |" for c in found]
     return "\n".join(["| bug | caught by history | by |", "|---|---|---|", *rows])
 
 
 def prove(count: int = COUNT, jobs: int = 0, only: str = "") -> list[Claim]:
-    """Hunt all bugs with `only` in their name, print the table, and return the claim."""
     bugs = [mutant.name for mutant in MUTANTS if only in mutant.name]
     found = hunt_all(bugs, count, jobs or os.cpu_count() or 1)
     click.echo(mutant_table(found))

@@ -104,7 +104,6 @@ def within(what: str, found: float, truth: float, least: float, most: float = 1.
 
 
 def of_fio() -> Iterator[Claim]:
-    """fio reads a file past the page cache."""
     if shutil.which("fio") is None:
         raise Missing("needs fio")
     with place() as here:
@@ -138,7 +137,6 @@ for i in range(200):
 
 
 def of_strace() -> Iterator[Claim]:
-    """A program's calls, as strace counts them: all of these need the device."""
     if shutil.which("strace") is None:
         raise Missing("needs strace")
     with place() as here:
@@ -156,7 +154,6 @@ def of_strace() -> Iterator[Claim]:
 
 
 def _metrics(url: str) -> dict[str, float]:
-    """Samples of a page of metrics, by name with labels."""
     with urllib.request.urlopen(f"{url}/metrics", timeout=60) as page:
         lines = page.read().decode().splitlines()
     pairs = (line.rsplit(" ", 1) for line in lines if line and not line.startswith("#"))
@@ -307,7 +304,6 @@ INNODB = ("Innodb_data_reads", "Innodb_data_writes", "Innodb_data_fsyncs")
 
 
 def of_mariadb() -> Iterator[Claim]:
-    """InnoDB's reads, writes and fsyncs, all past the page cache."""
     packages = ("mariadb-server-core", "mariadb-client-core", "libmariadb3", "liburing2")
     with place() as here:
         found = programs(("mariadbd", "mariadb"), packages, here.unpacked)
@@ -335,7 +331,6 @@ def of_mariadb() -> Iterator[Claim]:
         wanted = f"show global status where variable_name in {INNODB}"
 
         def counters() -> dict[str, int]:
-            """InnoDB's counters by name."""
             rows = (line.split() for line in asked((*client, wanted), found).splitlines())
             return {name: int(value) for name, value in rows}
 
@@ -396,7 +391,6 @@ def _xfs(name: str) -> dict[str, list[int]]:
 
 
 def of_xfs() -> Iterator[Claim]:
-    """XFS's log, and what it read and wrote."""
     with place("xfs") as here:
         with here.recorded():
             before = _xfs(here.device.name)
@@ -426,7 +420,6 @@ TRUTHS: dict[str, Callable[[], Iterator[Claim]]] = {
 
 
 def of_program(name: str) -> list[Claim]:
-    """What one program says; if it cannot run here, why."""
     try:
         return list(TRUTHS[name]())
     except (Missing, pytest.skip.Exception) as why:

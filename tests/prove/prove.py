@@ -70,7 +70,6 @@ def run(part: str) -> list[Claim]:
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file in one go."""
     with tempfile.NamedTemporaryFile("w", dir=path.resolve().parent, delete=False) as out:
         out.write(text)
     os.replace(out.name, path)

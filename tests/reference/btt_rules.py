@@ -208,7 +208,6 @@ def merge_table(report: str) -> dict[int, tuple[int, ...]]:
 
 
 def keys(bios: Bios) -> list[Key]:
-    """The bios as `Rules` names them."""
     return list(zip(bios.queue.tolist(), bios.dev.tolist(), bios.sector.tolist(), strict=True))
 
 

@@ -37,7 +37,6 @@ def _misses_completions(history: History) -> bool:
 
 
 def _final(bio: RefBio) -> list[Row]:
-    """Times of the pieces that end last."""
     ends = [p.ended for p in bio.pieces]
     found = []
     for piece in bio.pieces:

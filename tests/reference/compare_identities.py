@@ -70,7 +70,6 @@ def finals(bio: KnownBio, requests: list[KnownRequest]) -> list[Row]:
 
 
 def edges(bio: KnownBio) -> list[EDGE]:
-    """Which request served which part of a bio."""
     return sorted((p.request.first, p.sector, p.piece) for p in bio.pieces if p.request)
 
 

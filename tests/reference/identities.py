@@ -276,7 +276,6 @@ class IdentityReference:
         return rq
 
     def _request(self, ts: int, e: Fields) -> KnownRequest:
-        """The request of an event, with its head bio in it."""
         rq = self._request_at.get(e["rq"]) or self._new_request(ts, e)
         self._add(rq, e["bio"], e)
         return rq

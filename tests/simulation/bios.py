@@ -27,7 +27,6 @@ def cut_front(sim: Sim, cpu: int, bio: Bio, size: int) -> Bio:
 
 
 def join(rq: Request, bio: Bio, *, front: bool) -> None:
-    """A bio becomes part of a request."""
     rq.bios.insert(0 if front else len(rq.bios), bio)
     if bio.request is not None:
         bio.request.members.remove(bio)

@@ -55,7 +55,6 @@ def _stages(tables: list[Any]) -> dict[int, list[tuple[str, int, int]]]:
 
 
 def run(history: History, associate: str = "identity", window_events: int = 0) -> Tables:
-    """The history's log, written, read, associated."""
     before = trace_module.HOLD_NS, trace_module.SETTLE_NS
     trace_module.HOLD_NS = trace_module.SETTLE_NS = SHORT_HOLD_NS
     try:
@@ -356,7 +355,6 @@ class Checker:
 
 
 def problems(history: History, tables: Tables) -> list[str]:
-    """Everything that is wrong with the tables of a history."""
     return structure(history, tables) + Checker(history, tables).check()
 
 

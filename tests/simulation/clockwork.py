@@ -37,7 +37,6 @@ class Pool:
         return self._next
 
     def give(self, address: int) -> None:
-        """Gives an address back."""
         self._free.append(address)
 
 
@@ -74,7 +73,6 @@ class Sim:
     # Time.
 
     def spawn(self, process: Process, after: int = 0) -> None:
-        """Starts a process."""
         self._spawned += 1
         heapq.heappush(self._heap, (self.now + after, self._spawned, process))
 
@@ -122,7 +120,6 @@ class Sim:
         return rec
 
     def bio_record(self, letter: str, cpu: int, bio: Bio, **more: Any) -> Rec:
-        """A record of a bio as it is now."""
         fields = {
             "bio": bio.pointer,
             "sector": bio.sector,
@@ -134,7 +131,6 @@ class Sim:
         return self.emit(letter, cpu, fields | more, [bio])
 
     def request_record(self, letter: str, cpu: int, rq: Request, **more: Any) -> Rec:
-        """A record of a request as it is now."""
         head = rq.bios[:1]
         fields = {
             "rq": rq.pointer,
@@ -164,5 +160,4 @@ class Sim:
         return bio
 
     def free_bio(self, bio: Bio) -> None:
-        """Gives a bio's memory back, soon."""
         self.later(lambda: self.memory.give(bio.pointer), self.delay(0, 3000))

@@ -196,6 +196,5 @@ class DrivenDevice:
         end_piece(self.sim, bio, rec)
 
     def give_back(self, rq: Request) -> None:
-        """A request is free: its memory and its tag."""
         self.tags.free(rq)
         self.sim.later(lambda: self.pool.give(rq.pointer), self.sim.delay(0, 2000))

@@ -98,7 +98,6 @@ class FlushMachine:
         sim.spawn(self._kick(cpu), sim.delay(0, 2000))
 
     def _flushed(self, cpu: int, rq: Request, status: int) -> Process:
-        """A flush that served this request is over."""
         device = self.device
         data_to_do = rq.bytes > 0
         if status or not data_to_do:
@@ -108,7 +107,6 @@ class FlushMachine:
         yield device.sim.delay(50, 500)
 
     def data_done(self, cpu: int, rq: Request, status: int) -> None:
-        """The data of a sequence is done."""
         sim = self.device.sim
         if rq in self._after_data and not status:
             self._after_data.discard(rq)

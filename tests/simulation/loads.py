@@ -158,7 +158,6 @@ class World(Devices):
         yield from disk.submit(task, self.bio(task, disk, part, self.place(), size, WRITE_ZEROES))
 
     def append(self, task: Task, disk: Disk, part: int) -> Process:
-        """Zone appends, all to the zone's start."""
         for _ in range(self.sim.choose([1, 3])):
             size = self.sim.choose([8, 16]) * SECTOR
             yield from disk.submit(task, self.bio(task, disk, part, 1024, size, ZONE_APPEND))

@@ -116,6 +116,5 @@ def wrong(found: History) -> list[str]:
 
 
 def wrong_of_seed(seed: int, size: int = 12) -> tuple[History, list[str]]:
-    """A seeded history and everything that is wrong with it."""
     found = history(random.Random(seed), size)
     return found, wrong(found)

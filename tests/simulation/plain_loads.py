@@ -27,7 +27,6 @@ class PlainWorld(World):
     """Pairs of sectors that scattered I/O goes to."""
 
     def traits(self) -> Traits:
-        """A disk with one kind of rare fault, or none."""
         sim = self.sim
         faults = {sim.choose(list(FAULTS)): RARE} if sim.chance(0.5) else {}
         return Traits(

@@ -51,11 +51,9 @@ class Recorded:
         }
 
     def first(self, of: Bio | Request, letters: str) -> Rec | None:
-        """The first recorded record of these kinds."""
         return next((r for r in of.records if r.letter in letters and r in self.recorded), None)
 
     def last(self, of: Bio | Request, letters: str) -> Rec | None:
-        """The last recorded record of these kinds."""
         found = [r for r in of.records if r.letter in letters and r in self.recorded]
         return found[-1] if found else None
 

@@ -12,7 +12,6 @@ from tests.simulation.model import Bio, History, Rec, Request
 
 
 def groups(history: History) -> list[tuple[set[Bio], set[Request]]]:
-    """Whole bios and requests that belong together."""
     left_bios, left_requests = list(history.bios), set(history.requests)
     found = []
     while left_bios or left_requests:

@@ -13,7 +13,6 @@ class Tags:
         self._sched: set[tuple[int, int]] = set()
 
     def start(self, rq: Request, cpu: int) -> None:
-        """A request is allocated."""
         rq.hctx = cpu % self._queues
         if self._scheduler:
             rq.sched_tag = _take(self._sched, rq.hctx)
@@ -21,7 +20,6 @@ class Tags:
             rq.tag = _take(self._driver, rq.hctx)
 
     def dispatch(self, rq: Request) -> None:
-        """A request is about to go to the driver."""
         if rq.tag == NO_TAG:
             rq.tag = _take(self._driver, rq.hctx)
 
@@ -37,7 +35,6 @@ class Tags:
         flush.tag = NO_TAG if self._scheduler else first.tag
 
     def free(self, rq: Request) -> None:
-        """A request has ended."""
         self._driver.discard((rq.hctx, rq.tag))
         self._sched.discard((rq.hctx, rq.sched_tag))
         rq.tag = rq.sched_tag = NO_TAG

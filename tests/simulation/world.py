@@ -143,7 +143,6 @@ class Devices:
         self.targets += [(array, [MD])] * 4
 
     def loop(self) -> None:
-        """A loop device over a disk or a bio-based device."""
         sim = self.sim
         vda = self.disk(VDA, "vda")
         direct = not sim.chance(0.5)
@@ -156,7 +155,6 @@ class Devices:
         self.targets += [(loop, [LOOP])] * 2
 
     def multipath(self) -> None:
-        """NVMe multipath, or request-based dm."""
         sim = self.sim
         vdb = self.disk(VDB, "vdb", target=sim.chance(0.5))
         if sim.chance(0.5):

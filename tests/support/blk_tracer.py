@@ -4,13 +4,18 @@
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.support.btt_tables import run_tool
+from tests.support.blktrace_records import split
+from tests.support.btt_tables import (
+    needs_tools,
+    run_tool,
+)
+from tests.support.devices import Fio, LoopDevice
 from tests.support.ftrace_setup import NoTracerError, binary_blk_tracer, holding, tracefs
 
 BUFFER_KIB = 32768
@@ -87,3 +92,24 @@ def in_order(lines: Sequence[str]) -> list[str]:
         return words[3].zfill(30), int(words[1]), int(words[2])
 
     return sorted(lines, key=key)
+
+
+def clean_load(fio: Fio, path: str) -> None:
+    """I/O that btt can follow: no splits, no flushes, nothing twice at once."""
+    common = {"direct": True, "iodepth": 16, "iodepth_batch": 16}
+    fio(path, rw="randrw", bs="4k", size="16m", ioengine="io_uring", **common)
+    # Submitted together, neighbours merge.
+    fio(path, rw="write", bs="4k", size="8m", offset="16m", ioengine="libaio", **common)
+    fio(path, rw="randread", bsrange="4k-16k", size="16m", offset="32m", ioengine="io_uring")
+
+
+def traced(device: LoopDevice, directory: Path, load: Callable[[], None]) -> Path:
+    """The set of files that the blk tracer makes of a load under mq-deadline."""
+    needs_tools("blkparse", "btt")
+    (Path("/sys/block") / device.name / "queue" / "scheduler").write_text("mq-deadline")
+    stream = directory / "stream.bin"
+    with blk_tracer([device.name], stream):
+        load()
+    (directory / "set").mkdir()
+    [prefix] = split(stream.read_bytes(), directory / "set")
+    return prefix

@@ -18,12 +18,13 @@ import pytest
 BLOCK = 4096
 COPIED = 64 << 20
 """Bytes of each read from the page cache."""
-_SYSCALLS = {"x86_64": (206, 207, 208, 209), "aarch64": (0, 1, 4, 2)}
+_GENERIC = (0, 1, 4, 2)
+SYSCALLS = {"x86_64": (206, 207, 208, 209), "aarch64": _GENERIC, "riscv64": _GENERIC}
 """io_setup, io_destroy, io_getevents, io_submit."""
 _IOCB = struct.Struct("<QIiHhIQQqQII")
 """struct iocb: data, key, flags, opcode, priority, file, buffer, bytes, offset, …"""
 _IO_EVENT = struct.Struct("<QQqq")
-_PREAD, _PWRITE = 0, 1
+PREAD, PWRITE = 0, 1
 
 _syscall = ctypes.CDLL(None, use_errno=True).syscall
 _syscall.restype = ctypes.c_long
@@ -39,8 +40,8 @@ def held_writes(device: str, writes: int, cached: Path, reads: int) -> None:
         disk = os.open(device, os.O_WRONLY | os.O_DIRECT)
         try:
             where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            batch = [_iocb(_PWRITE, disk, where, BLOCK, n * BLOCK) for n in range(writes)]
-            batch += [_iocb(_PREAD, file.fileno(), where + BLOCK, COPIED - BLOCK, 0)] * reads
+            batch = [iocb(PWRITE, disk, where, BLOCK, n * BLOCK) for n in range(writes)]
+            batch += [iocb(PREAD, file.fileno(), where + BLOCK, COPIED - BLOCK, 0)] * reads
             _submit(batch)
         finally:
             os.close(disk)
@@ -52,35 +53,35 @@ def write_blocks(device: str, blocks: Sequence[int]) -> None:
         disk = os.open(device, os.O_WRONLY | os.O_DIRECT)
         try:
             where = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-            _submit([_iocb(_PWRITE, disk, where, BLOCK, block * BLOCK) for block in blocks])
+            _submit([iocb(PWRITE, disk, where, BLOCK, block * BLOCK) for block in blocks])
         finally:
             os.close(disk)
 
 
-def _iocb(opcode: int, file: int, where: int, size: int, offset: int) -> bytes:
+def iocb(opcode: int, file: int, where: int, size: int, offset: int) -> bytes:
     return _IOCB.pack(0, 0, 0, opcode, 0, file, where, size, offset, 0, 0, 0)
 
 
 def _submit(batch: list[bytes]) -> None:
     """Submit it, and wait until all of it is done."""
-    if platform.machine() not in _SYSCALLS:
+    if platform.machine() not in SYSCALLS:
         pytest.skip(f"numbers of system calls are not known for {platform.machine()}")
-    setup, destroy, getevents, submit = _SYSCALLS[platform.machine()]
+    setup, destroy, getevents, submit = SYSCALLS[platform.machine()]
     number, context = ctypes.c_long(len(batch)), ctypes.c_ulong(0)
     blocks = [ctypes.create_string_buffer(block, _IOCB.size) for block in batch]
     pointers = (ctypes.c_void_p * len(blocks))(*map(ctypes.addressof, blocks))
     events = ctypes.create_string_buffer(_IO_EVENT.size * len(batch))
-    _checked(setup, number, ctypes.byref(context))
+    checked(setup, number, ctypes.byref(context))
     try:
-        assert _checked(submit, context, number, pointers) == len(batch)
-        assert _checked(getevents, context, number, number, events, None) == len(batch)
+        assert checked(submit, context, number, pointers) == len(batch)
+        assert checked(getevents, context, number, number, events, None) == len(batch)
     finally:
-        _checked(destroy, context)
+        checked(destroy, context)
     wrong = [result for _, _, result, _ in _IO_EVENT.iter_unpack(events.raw) if result < 0]
     assert not wrong, os.strerror(-wrong[0])
 
 
-def _checked(number: int, *arguments: object) -> int:
+def checked(number: int, *arguments: object) -> int:
     done: int = _syscall(ctypes.c_long(number), *arguments)
     if done < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

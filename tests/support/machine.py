@@ -3,8 +3,9 @@
 
 Live tests run several at once. One that changes what all others stand on (a CPU goes), or that
 judges the whole machine (every device there is), is `@pytest.mark.alone`: it waits until no
-other live test runs, and none begins until it ends. Tests of other processes, and of other
-checkouts on the same machine, are waited for as well.
+other live test runs, and none begins until it ends. Such tests run in a row, on one worker
+(tests/live/conftest.py). Tests of other processes, and of other checkouts on the same machine, are
+waited for as well.
 """
 
 import fcntl

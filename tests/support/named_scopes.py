@@ -5,8 +5,8 @@ import tomllib
 from collections.abc import Mapping
 
 from biotrail.recorder.schema.errors import SiteError
+from biotrail.recorder.sites.declarations import Scopes
 from biotrail.recorder.sites.expressions import Scope, Source, Step, Value
-from biotrail.recorder.sites.resolving import Scopes
 from tests.support.paths import ROOT
 
 _DATA = ROOT / "tests" / "data" / "kernels" / "tracepoints.toml"

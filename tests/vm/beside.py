@@ -56,7 +56,6 @@ def events(path: Path, dev: int) -> dict[Kind, Counter[What]]:
 
 
 def totals(path: Path, dev: int, kinds: tuple[Kind, ...] = KINDS) -> Counter[Kind]:
-    """How many events of each kind a recording has of a device."""
     counts: Counter[Kind] = Counter()
     for window, _ in Trace(path).events():
         for kind in kinds:

@@ -42,7 +42,6 @@ def wait_until_tracing(blktrace: subprocess.Popen[str], names: list[str]) -> Non
 
 @contextmanager
 def blktrace(case: Case, names: list[str]) -> Iterator[None]:
-    """Traces these disks into the case's directory, DISK.blktrace.CPU."""
     with tempfile.TemporaryDirectory() as place:
         words = [word for name in names for word in ("-d", f"/dev/{name}")]
         process = subprocess.Popen(

@@ -82,12 +82,10 @@ def wait_for(path: Path) -> Path:
 
 
 def put(path: Path, value: object) -> None:
-    """Writes a value to sysfs or configfs."""
     path.write_text(f"{value}\n")
 
 
 def virtio_disk(serial: str) -> str:
-    """The name of the virtio-blk disk with this serial number."""
     (mine,) = virtio_disks(f"v{serial}")
     return mine
 
@@ -163,7 +161,6 @@ def fio(**options: object) -> list[str]:
 
 
 def fio_script(case: "Case", device: str, loads: Mapping[str, Mapping[str, object]]) -> Path:
-    """A script of loads on a disk, one after the other; each one's report is LOAD.json."""
     lines = [
         " ".join(fio(filename=f"/dev/{device}", output=case.directory / f"{load}.json", **options))
         for load, options in loads.items()

@@ -22,7 +22,6 @@ IOPS = 10
 
 @contextmanager
 def cgroup(name: str) -> Iterator[Path]:
-    """A cgroup of that name below the root, or below another one."""
     there = set((ROOT / "cgroup.controllers").read_text().split())
     if missing := {"io", "memory"} - there:
         raise Unavailable(f"cgroup v2 has no controller {' '.join(sorted(missing))}")
@@ -37,7 +36,6 @@ def cgroup(name: str) -> Iterator[Path]:
 
 @contextmanager
 def mounted(name: str) -> Iterator[None]:
-    """A disk with a new ext4 on it, at MOUNT."""
     tool("mkfs.ext4")
     module("ext4")
     run("mkfs.ext4", "-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0", f"/dev/{name}")

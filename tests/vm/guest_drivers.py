@@ -40,7 +40,6 @@ def ata_steps(case: Case) -> None:
 
 
 def loop_steps(case: Case) -> None:
-    """A loop device with direct I/O on a file of ext4."""
     module("loop")
     with mounted(disk("scsi1")):
         file = Path(MOUNT) / "disk"

@@ -36,7 +36,6 @@ def files(case: Case) -> None:
 
 @contextmanager
 def _on_loop(kind: str) -> Iterator[str]:
-    """A file system on a loop device, at MOUNT; gives the device's name."""
     tool(f"mkfs.{kind}")
     module(kind)
     module("loop")

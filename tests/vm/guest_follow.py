@@ -164,7 +164,6 @@ def follow_killed(case: Case) -> None:
 
 
 def _probes(struct: str, way: Way) -> FollowProbes:
-    """Return the probes of a type, none of whose objects is followed."""
     found = KernelFunctions.read(TRACEFS, Path("/sys/kernel/debug/kprobes/blacklist"))
     declared = declarations.load().types[struct]
     made = following.plan(TypeTable.kernel(), declared, way.name, found, 4000)

@@ -33,7 +33,6 @@ LINEAR_START = 4096
 
 @contextmanager
 def ftrace(case: Case) -> Iterator[None]:
-    """Record all block events in an instance; its text and trace-cmd's file into the case."""
     with ExitStack() as stack:
         try:
             made = stack.enter_context(instance(BUFFER_KIB))
@@ -83,7 +82,6 @@ def perf(case: Case) -> Iterator[None]:
 
 @contextmanager
 def partitioned(name: str) -> Iterator[str]:
-    """A partition of the disk."""
     yield partition(name)
     run("delpart", f"/dev/{name}", 1)
 

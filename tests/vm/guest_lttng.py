@@ -23,7 +23,6 @@ CONTEXT = ("--type=pid", "--type=tid", "--type=procname")
 
 
 def wait_until_ready(daemon: subprocess.Popen[bytes]) -> None:
-    """Until the daemon answers."""
     end = time.monotonic() + WAIT_SECONDS
     while subprocess.run(["lttng", "--no-sessiond", "list"], capture_output=True).returncode:
         if daemon.poll() is not None or time.monotonic() > end:
@@ -33,7 +32,6 @@ def wait_until_ready(daemon: subprocess.Popen[bytes]) -> None:
 
 @contextmanager
 def sessions() -> Iterator[None]:
-    """LTTng's daemon, with its state in a directory of its own."""
     with tempfile.TemporaryDirectory() as home:
         os.environ["LTTNG_HOME"] = home
         daemon = subprocess.Popen(

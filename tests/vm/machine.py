@@ -135,7 +135,6 @@ class Log:
         return int((self.bios_of(name).complete == NEVER).sum())
 
     def unfinished(self) -> int:
-        """Bios and requests that have no end."""
         absorbed = self.requests.absorbed_by != NEVER
         left = int((self.bios.complete == NEVER).sum())
         return left + int(((self.requests.complete == NEVER) & ~absorbed).sum()) + self.open
@@ -201,7 +200,6 @@ def biotrail(*words: str | Path) -> int:
 
 
 def boot_command(kernel: str, directory: Path) -> list[str | Path]:
-    """Boots the kernel and performs the cases, what they leave in `directory`."""
     command = [HERE / "run", "-k", kernel, "-o", directory, "-t", str(SECONDS)]
     if not CHOSEN or COMPILING & set(CHOSEN):
         command.append("-H")

@@ -59,7 +59,6 @@ class Disk:
         return self.case.log.bios_of(self.name)
 
     def recorded(self) -> Whole:
-        """biotrail's own recording."""
         return associated(self.case.log.path, self.dev)
 
 

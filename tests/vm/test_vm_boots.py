@@ -27,7 +27,6 @@ def directories(tmp_path: Path, number: int) -> list[Path]:
 
 
 def said(directory: Path) -> list[str]:
-    """The lines of a machine's console, once there is one."""
     for _ in range(500):
         console = directory / CONSOLE_SO_FAR
         if console.exists() and (lines := console.read_text().splitlines()):

@@ -14,7 +14,6 @@ MS = 1_000_000
 
 
 def reported(case: Case, capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, list]:
-    """What `biotrail report` says of the case's log."""
     capsys.readouterr()
     assert biotrail("report", "--json", *words, case.log.path) == 0
     return json.loads(capsys.readouterr().out)

@@ -89,7 +89,6 @@ class Recorded:
         return [sites[site]["name"] for site in hits.site[hits.role != Role.RETURN].tolist()]
 
     def of_sector(self, sector: int) -> Hits:
-        """Return the one life of a request whose detail is this sector."""
         (life,) = [hits for hits in self.lives() if (hits.detail == sector).any()]
         return life
 

@@ -91,7 +91,6 @@ def below(process: int) -> Iterator[int]:
 
 
 def throttle_some(loop: LoopDevice, machine: subprocess.Popen[bytes]) -> None:
-    """Limit the rate of the virtual machine's reads while it reads one by one."""
     begun = done_so_far(loop.name, READS_DONE)
     if not wait_while_runs(
         machine, lambda: done_so_far(loop.name, READS_DONE) > begun + SINGLE_BEGAN

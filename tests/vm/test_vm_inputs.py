@@ -37,7 +37,6 @@ def imported(vm: Machine, file: str, name: str = "inputs_beside") -> tuple[Case,
 
 
 def dev_of(case: Case, which: str) -> int:
-    """Return the dev_t of one of DISKS."""
     return case.log.dev(str(case.told["devices"][DISKS.index(which)]))
 
 
@@ -49,7 +48,6 @@ def needs_all_events(case: Case, *devs: int) -> None:
 
 
 def imported_bios(path: Path) -> Bios:
-    """Return all bios of a recording."""
     return Bios.concatenate([tables.bios for tables in Trace(path).lifecycles()])
 
 

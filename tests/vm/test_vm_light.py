@@ -39,7 +39,6 @@ def name_of(case: Case, which: str) -> str:
 
 
 def with_data(log: Log, name: str) -> Requests:
-    """Return a disk's requests that moved data of bios, in order of place and completion."""
     requests = log.requests_of(name)
     bios = requests.bios + requests.others
     chosen = (requests.kind != RequestKind.PASSTHROUGH) & (requests.bytes > 0) & (bios > 0)

@@ -88,7 +88,6 @@ def test_waits_are_in_order(vm: Machine) -> None:
 
 
 def _direct_bios(case: Case) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Numbers of the direct writes' bios, and of the direct reads', by their sizes."""
     bios = case.log.bios
     mine = (bios.tid > 0) & (case.log.comms == "dd") & (bios.parent == NEVER)
     operation = bios.opf & 0xFF

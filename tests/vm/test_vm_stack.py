@@ -23,7 +23,6 @@ def on(slices: list[Slice], dev: int) -> list[Slice]:
 
 
 def the_write(case: Case, trace: Read) -> Slice:
-    """The bio of dd's one direct write, at the top."""
     (top,) = [
         bio
         for bio in on(trace.slices("bio"), case.log.dev(case.top))

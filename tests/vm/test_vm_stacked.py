@@ -29,7 +29,6 @@ def by_number(numbers: np.ndarray, of: np.ndarray, sizes: np.ndarray) -> list[in
 
 
 def level(case: Case, names: list[str]) -> Bios:
-    """All bios of one level's devices."""
     return case.log.bios.take(np.isin(case.log.bios.dev, [case.log.dev(name) for name in names]))
 
 

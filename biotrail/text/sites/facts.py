@@ -7,9 +7,8 @@ from typing import Any
 from biotrail.converters.analysis.lives.functions import Functions
 from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode, in_order
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.sites.lives import Tally
 from biotrail.converters.sites.tables import Following, follows
-from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind
+from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind, known
 from biotrail.text import units
 
 _WAYS = {
@@ -84,12 +83,12 @@ def life_facts(life: Life) -> Facts:
         "life": life.number,
         "object": f"{life.object:#x}",
         "detail": life.detail,
-        "born_ns": _time(life.born),
+        "born_ns": known(life.born),
         "first_ns": life.first,
         "last_ns": life.last,
-        "ended_ns": _time(life.ended),
+        "ended_ns": known(life.ended),
         "ending": life.ending,
-        "took_ns": _time(life.took),
+        "took_ns": known(life.took),
         "hits": life.hits,
         "unfinished": life.unfinished,
         "returns_alone": life.alone,
@@ -123,18 +122,14 @@ def _node(node: Node) -> Facts:
         "name": node.name,
         "module": node.module,
         "begin_ns": node.begin,
-        "end_ns": _time(node.end),
-        "self_ns": _time(node.own) if entered else None,
+        "end_ns": known(node.end),
+        "self_ns": known(node.own) if entered else None,
         "seen_ns": node.seen,
         "finish": node.finish if entered else None,
         "value": node.value if entered and node.end != NEVER else None,
         "cpu": node.cpu,
         "cpu_end": node.cpu_end,
     }
-
-
-def _time(ns: int) -> int | None:
-    return None if ns == NEVER else ns
 
 
 def merged_facts(merged: Merged) -> Facts:
@@ -213,13 +208,3 @@ def _figures(figures: Figures) -> Facts | None:
     median, p90, p99 = of.percentiles([0.5, 0.9, 0.99])
     facts = {"count": of.count, "total_ns": figures.total, "min_ns": of.min}
     return {**facts, "median_ns": median, "p90_ns": p90, "p99_ns": p99, "max_ns": of.max}
-
-
-def tally_facts(tally: Tally) -> Facts:
-    return {
-        "hits": tally.hits,
-        "lives": tally.lives,
-        "after_end": tally.after_end,
-        "left_out": tally.left_out,
-        "closed_for_room": tally.no_room,
-    }

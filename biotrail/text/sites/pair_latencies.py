@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from biotrail.recorder.probes.sites.pairs import BOUNDS, Latencies, shown
-from biotrail.recorder.sites.resolving import ResolvedPair
+from biotrail.recorder.sites.declarations import ResolvedPair
 from biotrail.text import units
 from biotrail.text.bars import Bars
 

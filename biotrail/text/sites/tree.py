@@ -70,8 +70,8 @@ def tally_lines(tally: Tally) -> list[str]:
     if tally.after_end:
         hits = units.plural(tally.after_end, "hit")
         found.append(f"{hits} left out: more than {units.duration(GRACE_NS)} after the life's end")
-    if tally.no_room:
-        lives = units.plural(tally.no_room, "life", "lives")
+    if tally.closed_for_room:
+        lives = units.plural(tally.closed_for_room, "life", "lives")
         found.append(f"{lives} closed before the end was read: too many went on at once")
     return found
 

@@ -20,6 +20,7 @@ from biotrail.converters.analysis.blame.tree import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.distributions.slots import BlameSlots
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.tables import FAR, OP_MASK
 
 TELLING_SHARE = 0.01
@@ -55,16 +56,13 @@ def close(second: Second) -> Blamed:
         name_of = (lambda *_: ("", "")) if second.calls is None else second.calls.names
         experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
     context = second.context
-    return Blamed(
+    return as_row(
+        Blamed,
+        counts,
         victim_by=second.options.by[0],
         culprit_by=second.options.by[1],
         victims=victims,
         calls=calls,
-        ios=counts.ios,
-        upper=counts.upper,
-        unknown=counts.unknown,
-        without_end=counts.without_end,
-        forgotten=counts.forgotten,
         named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
         based={name: sums.based.get(name, 0) for name in BASES},
@@ -77,12 +75,11 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
     names, waited = second.learned.names, second.sums.row(row)
     own = names.own[row].astype(bool)
     free = second.sums.free[row]
-    found = Victim(
+    found = as_row(
+        Victim,
+        waited,
         name=names.victims[row],
-        ios=waited.ios,
-        wait_ns=waited.wait_ns,
         p99_ns=distribution(free[-1]).percentiles([0.99])[0],
-        parts=waited.parts,
         without=[],
         small_ns=waited.untold,
     )
@@ -149,25 +146,25 @@ class _Draws:
         times = draws.multinomial(count, np.full(max(count, 1), 1 / max(count, 1)), size=_DRAWS)
         self._times = times.astype(np.float64) if self.enough else np.zeros((0, count))
         stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
-        self._stretches, self._stretch = np.unique(stretch, return_inverse=True)
-        self._bases = {kind: self._of_class(kind) for kind in {kind for _, kind in learned.pairs}}
-
-    def _of_class(self, kind: int) -> NDArray[np.float64]:
-        bases, blocks = self._learned.bases, self._blocks
-        given = self._sums.block_bases[blocks, kind].astype(np.float64)
-        found = np.empty((len(self._times), len(blocks), 2))
-        for part in (QUEUE, DEVICE):
-            number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
-            whole = np.where(number > 0, ns / np.maximum(number, 1), bases.of_log[kind][part][0])
-            found[:, :, part] = whole[:, None]
-            for place, step in enumerate(self._stretches.tolist()):
-                if (kind, step, part) in bases.of_stretch:
-                    mine = self._stretch.reshape(-1) == place
-                    number = self._times[:, mine] @ given[mine, part, 0]
-                    ns = self._times[:, mine] @ given[mine, part, 1]
-                    here = np.where(number > 0, ns / np.maximum(number, 1), whole)
-                    found[:, mine, part] = here[:, None]
-        return found
+        stretches, stretch_of = np.unique(stretch, return_inverse=True)
+        self._bases: dict[int, NDArray[np.float64]] = {}
+        """Class → (draws, blocks, 2 parts), ns."""
+        for kind in {kind for _, kind in learned.pairs}:
+            given = sums.block_bases[self._blocks, kind].astype(np.float64)
+            found = np.empty((len(self._times), count, 2))
+            for part in (QUEUE, DEVICE):
+                number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
+                base = learned.bases.of_log[kind][part][0]
+                whole = np.where(number > 0, ns / np.maximum(number, 1), base)
+                found[:, :, part] = whole[:, None]
+                for place, step in enumerate(stretches.tolist()):
+                    if (kind, step, part) in learned.bases.of_stretch:
+                        mine = stretch_of.reshape(-1) == place
+                        number = self._times[:, mine] @ given[mine, part, 0]
+                        ns = self._times[:, mine] @ given[mine, part, 1]
+                        here = np.where(number > 0, ns / np.maximum(number, 1), whole)
+                        found[:, mine, part] = here[:, None]
+            self._bases[kind] = found
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
         """None: too few were without company. wait_ns: waited behind the culprit's I/O."""

@@ -417,42 +417,25 @@ def others_work(
         asked = np.argsort(times.reshape(-1), kind="stable")
         flushes = served.flush[theirs]
         for requests in (theirs[~flushes], theirs[flushes]):
-            _integrate(times, asked, served, requests, slot, weight, queue, device)
+            if len(requests) and len(asked):
+                issue = np.maximum(served.issue[requests], first) - first
+                end = served.end[requests] - first
+                share_loops.work_beside(
+                    np.argsort(issue, kind="stable"),
+                    np.argsort(end, kind="stable"),
+                    issue,
+                    end,
+                    np.ascontiguousarray(slot[requests]),
+                    np.ascontiguousarray(weight[requests]),
+                    asked,
+                    times.reshape(-1) - first,
+                    queue,
+                    device,
+                    np.zeros((slots, 3), np.int64),
+                )
             asked = asked[~ios.flushes[mine[asked // 3]]]  # flushes are a part of what flushes
         _less_own(batch, mine, theirs, times, slot, weight, queue, device)
         yield OthersWork(mine, queue, device)
-
-
-def _integrate(
-    times: I64,
-    asked: I64,
-    served: Served,
-    theirs: I64,
-    slot: I64,
-    weight: I64,
-    queue: I64,
-    device: I64,
-) -> None:
-    """times: (bios, 3): Q, D and C (ns). asked: as `share_loops.work_beside` has it."""
-    if not len(theirs) or not len(asked):
-        return
-    first = int(times[:, 0].min())
-    issue = np.maximum(served.issue[theirs], first) - first
-    end = served.end[theirs] - first
-    times = times.reshape(-1) - first
-    share_loops.work_beside(
-        np.argsort(issue, kind="stable"),
-        np.argsort(end, kind="stable"),
-        issue,
-        end,
-        np.ascontiguousarray(slot[theirs]),
-        np.ascontiguousarray(weight[theirs]),
-        asked,
-        times,
-        queue,
-        device,
-        np.zeros((queue.shape[1], 3), np.int64),
-    )
 
 
 def _less_own(

@@ -27,6 +27,7 @@ from biotrail.converters.analysis.blame.company import Batch, Company, Ios, othe
 from biotrail.converters.analysis.blame.parties import parties
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited
 from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
@@ -61,10 +62,7 @@ class Waits:
     def victims(self) -> list[Waited]:
         """By time, the most first; OTHERS is last."""
         found = [
-            Waited(
-                name=name, ios=row.ios, wait_ns=row.wait_ns, parts=row.parts, small_ns=row.untold
-            )
-            for name, row in self.rows.items()
+            as_row(Waited, row, name=name, small_ns=row.untold) for name, row in self.rows.items()
         ]
         return sorted(found, key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
 

@@ -19,6 +19,7 @@ from biotrail.converters.analysis.diff.tree import SideReport
 from biotrail.converters.analysis.distributions.keys import OP_BITS, Codes
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.distributions.slots import Recording, Slots
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.tables import I64, OP_MASK, Stage
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 
@@ -106,15 +107,13 @@ class Side:
         for name in dict.fromkeys(name for one in made for name in one):
             options[name] = list(dict.fromkeys(one.get(name, "no") for one in made))
         length = -(-len(recording.times) // drawn.blocks) if drawn else 0
-        return SideReport(
-            log_id=recording.log_id,
+        return as_row(
+            SideReport,
+            recording,
             host=", ".join(recording.hosts),
             kernel=", ".join(recording.kernels),
-            begin=recording.begin,
-            span_ns=recording.span_ns,
             block_ns=length * recording.slots.width,
             blocks=drawn.blocks if drawn else 0,
-            lost_records=recording.lost_records,
             left_out=recording.slots.left_out,
             calls_ns=int(recording.call_times.sum()),
             calls_left_out=recording.slots.calls_left_out,

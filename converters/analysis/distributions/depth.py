@@ -80,15 +80,6 @@ class Depth:
     _level: int = 0
     """I/Os in flight after the last update."""
 
-    @classmethod
-    def idle(cls, origin: int, now: int, interval: int = 0) -> "Depth":
-        """Return a depth that was 0 from `origin` to `now` (ns)."""
-        depth = cls(origin, interval)
-        if now > origin:
-            nothing = np.zeros(0, dtype=np.int64)
-            depth.update(origin, now, nothing, nothing)
-        return depth
-
     def add(self, steps: "Steps", dev: int, op: int | None = None) -> None:
         """Add a stretch of time, which begins where the last one ended: of a device, or of op."""
         up, down, fade = (part.of(dev, op) for part in (steps.start, steps.stop, steps.fade))
@@ -194,16 +185,6 @@ class Steps:
         devs: list[int] = names_of(np.concatenate([names_of(p.dev) for p in parts])).tolist()
         return devs
 
-    def operations(self, dev: int) -> list[int]:
-        parts = (self.start, self.stop, self.fade, self.gone)
-        ops: list[int] = names_of(np.concatenate([p.op[p.dev == dev] for p in parts])).tolist()
-        return ops
-
-    def seen_on(self, dev: int) -> tuple[I64, U64, I64]:
-        chosen = self.seen.dev == dev
-        seen = self.seen if chosen.all() else self.seen.take(chosen)
-        return seen.at, seen.sector, seen.bytes
-
 
 @dataclass
 class _Rows(Table):
@@ -259,19 +240,14 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     ).take(start != NEVER)
 
 
-def _moments(rows: _Rows) -> tuple[Moments, Moments, Moments, Moments, Seen]:
-    def of(times: I64) -> Moments:
+def _moments(rows: _Rows) -> tuple[Moments | Seen, ...]:
+    found: list[Moments | Seen] = []
+    for times in (rows.start, rows.stop, rows.fade, rows.gone):
         known = times != NEVER
-        return Moments(times[known], rows.dev[known], rows.op[known])
-
+        found.append(Moments(times[known], rows.dev[known], rows.op[known]))
     seen = rows.seen
-    return (
-        of(rows.start),
-        of(rows.stop),
-        of(rows.fade),
-        of(rows.gone),
-        Seen(rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]),
-    )
+    columns = rows.start[seen], rows.dev[seen], rows.sector[seen], rows.bytes[seen]
+    return *found, Seen(*columns)
 
 
 @dataclass
@@ -319,6 +295,16 @@ class Flow:
         return Steps(begin, until, *(due for due, _ in parts))
 
 
+def both_idle(origin: int, steps: tuple[Steps, Steps], interval: int = 0) -> tuple[Depth, Depth]:
+    """Return depths of bios and requests that were 0 from `origin` (ns) to where steps begin."""
+    both = Depth(origin, interval), Depth(origin, interval)
+    nothing = np.zeros(0, dtype=np.int64)
+    for depth, one in zip(both, steps, strict=True):
+        if one.begin > origin:
+            depth.update(origin, one.begin, nothing, nothing)
+    return both
+
+
 def follow(
     depths: dict[int, tuple[Depth, Depth]],
     steps: tuple[Steps, Steps],
@@ -329,8 +315,7 @@ def follow(
     """Add steps of bios and of requests to the depths by dev_t, of `most` devices."""
     for dev in dict.fromkeys([*steps[0].devices(), *steps[1].devices()]):
         if dev not in depths and len(depths) < most:
-            queue, issued = (Depth.idle(origin, one.begin, interval) for one in steps)
-            depths[dev] = queue, issued
+            depths[dev] = both_idle(origin, steps, interval)
     for dev, both in depths.items():
         for depth, one in zip(both, steps, strict=True):
             depth.add(one, dev)

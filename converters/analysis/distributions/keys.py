@@ -189,10 +189,8 @@ class ByProcess(Key):
         pid, named, cgroup = self._groups.values[code]
         if cgroup:
             path = self._context.cgroups.get(cgroup)
-            return {
-                **{"process": named, "pid": None, "title": None},
-                **{"cgroup": path, "cgroup_id": cgroup},
-            }
+            nobody: Name = {"process": named, "pid": None, "title": None}
+            return {**nobody, "cgroup": path, "cgroup_id": cgroup}
         process, known = named or self._names[pid], known_id(pid)
         title = self._context.titles.title(known, process)
         return {"process": process, "pid": known, "title": title}
@@ -580,14 +578,10 @@ class ByDirectory(ByPath):
 
     def name(self, code: int) -> Name:
         """dir: None where file_kind is not "file"."""
-        fields = dict(super().name(code))
-        path = fields.pop("file")
-        fields.pop("inode")
-        fields.pop("file_was", None)
-        fields.pop("label", None)
-        fields.pop("container_file", None)
-        known = fields["file_kind"] == "file"
-        return {"dir": directory(str(path)) if known else None, **fields}
+        fields = super().name(code)
+        path = directory(str(fields["file"])) if fields["file_kind"] == "file" else None
+        of_file = ("file", "inode", "file_was", "label", "container_file")
+        return {"dir": path, **{name: fields[name] for name in fields if name not in of_file}}
 
 
 def directory(path: str) -> str:

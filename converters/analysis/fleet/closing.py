@@ -9,7 +9,7 @@ import numpy as np
 
 from biotrail.converters.analysis.blame.blame import Row
 from biotrail.converters.analysis.blame.online import Waits
-from biotrail.converters.analysis.blame.tree import OTHERS, Waited
+from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.figures import as_row
@@ -101,11 +101,11 @@ def medians_of_others(values: F64) -> F64:
     np.put_along_axis(rank, order, np.arange(n)[:, None], axis=0)
     low, high = (n - 2) // 2, (n - 1) // 2  # of the n - 1 others
 
-    def without(place: int) -> F64:
+    both = np.zeros_like(values)
+    for place in (low, high):
         at = np.where(rank <= place, place + 1, place)
-        return np.asarray(np.take_along_axis(ordered, at, axis=0))
-
-    return (without(low) + without(high)) / 2
+        both += np.take_along_axis(ordered, at, axis=0)
+    return both / 2
 
 
 def far_of(hosts: int) -> float:
@@ -143,6 +143,15 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     named = zlib.crc32(host.encode("utf-8", "surrogateescape"))
     total = _total(part.whole)
     most = max(part.recordings, key=lambda one: one.io_ns)
+    blame = None
+    if part.waits is not None:
+        shown, rest = Waits(), {one.name for one in part.waits.victims()[MOST_VICTIMS:]}
+        for name, row in part.waits.rows.items():
+            kept = Row(row.ios, row.service, row.own, row.device, row.unknown, row.untold)
+            for place, (culprit, ns) in enumerate(row.behind.most_common()):
+                kept.behind[culprit if place < MOST_CULPRITS else OTHERS] += ns
+            shown.rows.setdefault(OTHERS if name in rest else name, Row()).merge(kept)
+        blame = shown.victims()
     part.hosts = [
         HostReport(
             host=host,
@@ -157,7 +166,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
             estimates=estimates(joined(part.times), (seed, named)),
             said=most.said,
             said_of=most.log_id,
-            blame=_of_host(part.waits),
+            blame=blame,
         )
     ]
     part.times = []
@@ -166,19 +175,6 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
         part.closed = [_group(name, sums) for name, sums in part.groups.items()]
         part.groups = Groups()
     return part
-
-
-def _of_host(waits: Waits | None) -> list[Waited] | None:
-    if waits is None:
-        return None
-    found, rest = Waits(), waits.victims()[MOST_VICTIMS:]
-    names = {one.name for one in rest}
-    for name, row in waits.rows.items():
-        kept = Row(row.ios, row.service, row.own, row.device, row.unknown, row.untold)
-        for place, (culprit, ns) in enumerate(row.behind.most_common()):
-            kept.behind[culprit if place < MOST_CULPRITS else OTHERS] += ns
-        found.rows.setdefault(OTHERS if name in names else name, Row()).merge(kept)
-    return found.victims()
 
 
 def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:

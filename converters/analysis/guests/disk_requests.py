@@ -5,11 +5,13 @@ Both are kept for the whole log: about 80 bytes of memory for each request and b
 """
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.distributions.keys import WORKERS
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -18,8 +20,9 @@ from biotrail.converters.events.tables import (
     SECTOR_BYTES,
     U32,
     U64,
+    Bios,
     Bool,
-    Lifecycles,
+    Requests,
     Table,
     Tasks,
 )
@@ -110,19 +113,7 @@ def guest_side(trace: Trace) -> GuestRequests:
         table = window.requests
         replaced = (table.bytes == 0) & (table.issue == NEVER)
         table = table.take((table.absorbed_by == NEVER) & ~replaced)
-        op, sector = _codes(trace.context, table.opf, table.bytes), table.sector
-        parts.append(
-            GuestRequests(
-                number=table.number,
-                dev=table.dev,
-                op=op,
-                sector=np.where(op == FLUSHES, 0, sector.astype(np.int64)),
-                sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
-                issue=table.issue,
-                complete=table.complete,
-                doubtful=table.doubtful,
-            )
-        )
+        parts.append(_taken(GuestRequests, trace.context, table))
     requests = GuestRequests.concatenate(parts) if parts else None
     if requests is None or not len(requests):
         raise ConversionError(
@@ -132,10 +123,18 @@ def guest_side(trace: Trace) -> GuestRequests:
     return requests.take(np.argsort(requests.issue, kind="stable"))
 
 
-def _codes(context: Context, opf: U32, size: U32) -> I64:
-    codes, names = operations(context, opf, size)
-    known = np.array([_CODES.get(name, OTHER) for name in names] or [OTHER], dtype=np.int64)
-    return known[codes]
+Taken = TypeVar("Taken", GuestRequests, HostBios)
+
+
+def _taken(
+    kind: type[Taken], context: Context, table: Bios | Requests, start: I64 | int = 0, **more: I64
+) -> Taken:
+    """Return what is kept of a table. start: sector on the device where the disk begins."""
+    codes, names = operations(context, table.opf, table.bytes)
+    op = np.array([_CODES.get(name, OTHER) for name in names] or [OTHER], dtype=np.int64)[codes]
+    sector = np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start)
+    sectors = table.bytes.astype(np.int64) // SECTOR_BYTES
+    return as_row(kind, table, op=op, sector=sector, sectors=sectors, **more)
 
 
 @dataclass(frozen=True)
@@ -151,10 +150,18 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
     another one, and failed NOWAIT attempts, are left out. Raises ConversionError: no such process
     queued a bio, or several did.
     """
-    parts, tasks = [], None
+    parts: list[HostBios] = []
+    tasks: Tasks | None = None
     for window in trace.lifecycles():
-        parts.append(_host_bios(trace.context, window))
-        tasks = window.tasks
+        context, tasks, table = trace.context, window.tasks, window.bios
+        tried = failed_nowait(context, table)
+        table = table.take((table.parent == NEVER) & (table.task >= 0) & ~tried)
+        start = np.zeros(len(table), dtype=np.int64)
+        for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
+            begin = context.partition_start(part, dev)
+            start[(table.part == part) & (table.dev == dev)] = begin or 0
+        tgid = tasks.tgid[table.task].astype(np.int64)
+        parts.append(_taken(HostBios, context, table, start, tgid=tgid))
     process = _process(wanted, tasks, parts)
     served = HostBios.concatenate(parts)
     mine = served.tgid == process.pid
@@ -165,30 +172,6 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
         mine |= np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
     served = served.take(mine)
     return mapping.in_image(served), process
-
-
-def _host_bios(context: Context, window: Lifecycles) -> HostBios:
-    """Return the window's bios that serve no other bio, of known processes, by sector of `part`."""
-    table = window.bios
-    table = table.take((table.parent == NEVER) & (table.task >= 0) & ~failed_nowait(context, table))
-    start = np.zeros(len(table), dtype=np.int64)
-    for part, dev in {*zip(table.part.tolist(), table.dev.tolist(), strict=True)}:
-        start[(table.part == part) & (table.dev == dev)] = context.partition_start(part, dev) or 0
-    op = _codes(context, table.opf, table.bytes)
-    return HostBios(
-        number=table.number,
-        dev=table.dev,
-        part=table.part,
-        tgid=window.tasks.tgid[table.task].astype(np.int64),
-        cgroup=table.cgroup,
-        op=op,
-        sector=np.where(op == FLUSHES, 0, table.sector.astype(np.int64) - start),
-        sectors=table.bytes.astype(np.int64) // SECTOR_BYTES,
-        queue=table.queue,
-        issue=table.issue,
-        complete=table.complete,
-        doubtful=table.doubtful,
-    )
 
 
 def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process:

@@ -28,7 +28,7 @@ from biotrail.converters.analysis.distributions.groups import (
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
 from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
 from biotrail.converters.analysis.distributions.sketch import Distribution
-from biotrail.converters.analysis.figures import Summary
+from biotrail.converters.analysis.figures import Summary, as_row
 from biotrail.converters.analysis.live.tree import (
     Blame,
     Depths,
@@ -53,7 +53,6 @@ from biotrail.converters.analysis.report.tree import DepthReport, LossReport, Pe
 from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -62,7 +61,6 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     Requests,
     Stage,
-    Tasks,
 )
 from biotrail.converters.inputs.backlog import QUIET_NS, LiveSource
 from biotrail.converters.lifecycles.windows import queued_below
@@ -88,10 +86,27 @@ class CallsOfStretch(CallsByName):
         shown = (calls.entry != NEVER) & ((calls.with_io & ~of_kernel) | self.every)
         took = np.where(shown, calls.exit - calls.entry, -1)
         rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
-        found = [
-            _slow(calls, row, window.tasks, context) for row in rows.tolist() if took[row] >= 0
-        ]
-        self.slowest = slowest_calls(self.slowest + found)
+        one = calls.take(rows[took[rows] >= 0])
+        for row in range(len(one)):
+            parts = {part: int(getattr(one, part)[row]) for part in CALL_PARTS}
+            longest = max(parts, key=lambda part: parts[part])
+            pid, task = window.tasks.pid(int(one.task[row])), int(one.task[row])
+            comm = str(window.tasks.comm[task]) if task >= 0 else None
+            slow = SlowCall(
+                call=named(int(coded(one)[row]), context)[0],
+                process=comm,
+                pid=pid,
+                tid=int(one.tid[row]),
+                end_ns=int(one.exit[row]),
+                duration_ns=int(one.exit[row] - one.entry[row]),
+                part=longest,
+                part_ns=parts[longest],
+                bios=int(one.bios[row]),
+                error=name_of_error(int(one.result[row])),
+                title=context.titles.title(pid, comm),
+            )
+            self.slowest.append(slow)
+        self.slowest = slowest_calls(self.slowest)
 
     def merge(self, other: Self) -> None:
         super().merge(other)
@@ -101,28 +116,6 @@ class CallsOfStretch(CallsByName):
 def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
     """Among equals the one that returned last."""
     return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.duration_ns, slow.end_ns))
-
-
-def _slow(calls: Calls, row: int, tasks: Tasks, context: Context) -> SlowCall:
-    """Return the call in a row, whose entry is known, with names and its longest part."""
-    one = calls.take(np.array([row]))
-    parts = {part: int(getattr(one, part)[0]) for part in CALL_PARTS}
-    longest = max(parts, key=lambda part: parts[part])
-    task, end = int(one.task[0]), int(one.exit[0])
-    comm = str(tasks.comm[task]) if task >= 0 else None
-    return SlowCall(
-        call=named(int(coded(one)[0]), context)[0],
-        process=comm,
-        pid=tasks.pid(task),
-        tid=int(one.tid[0]),
-        end_ns=end,
-        duration_ns=end - int(one.entry[0]),
-        part=longest,
-        part_ns=parts[longest],
-        bios=int(one.bios[0]),
-        error=name_of_error(int(one.result[0])),
-        title=context.titles.title(tasks.pid(task), comm),
-    )
 
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
@@ -140,10 +133,8 @@ class Recent:
     def add(self, window: Lifecycles) -> None:
         if window.path is None:
             return
-        self._calls.add(window)
-        self._waits.add(window)
-        self._callers.add(window)
-        self._held.add(window)
+        for part in (self._calls, self._waits, self._callers, self._held):
+            part.add(window, window.path)
 
     def report(
         self, part: "_Part", now: Stretch, devices: list[DeviceNow], context: Context
@@ -170,18 +161,7 @@ class Recent:
             found.append(replace(device, queue=depths.get(device.device, device.queue)))
         blamed = None
         if now.blame is not None:  # without what would be without a culprit
-            victims = [
-                Victim(
-                    name=one.name,
-                    ios=one.ios,
-                    wait_ns=one.wait_ns,
-                    parts=one.parts,
-                    small_ns=one.small_ns,
-                    p99_ns=0,
-                    without=[],
-                )
-                for one in now.blame.victims
-            ]
+            victims = [as_row(Victim, one, p99_ns=0, without=[]) for one in now.blame.victims]
             blamed = Blamed(now.blame.by, now.blame.by, victims)
         return Report(
             log_id=context.log_id,
@@ -190,7 +170,7 @@ class Recent:
             begin_ns=now.begin_ns,
             end_ns=now.end_ns,
             begin=None,
-            total=operation_report({}, bios.values(), requests.values(), span, context),
+            total=now.total,
             devices=sorted(found, key=lambda one: time_and_number(one.total.bios)),
             processes=now.processes,
             loss=_NOTHING_LOST,

@@ -12,7 +12,6 @@ from biotrail.converters.sites.trees import (
     ContextKind,
     ContextRun,
     Life,
-    Node,
     NodeKind,
 )
 
@@ -55,26 +54,24 @@ class Functions:
             for node in life.walk(run.roots):
                 del above[1 + node.depth :]
                 above.append(node.name)
-                if node.kind != NodeKind.FRAME:
-                    self._add(node, tuple(above), following[node.hit])
-
-    def _add(self, node: Node, stack: tuple[str, ...], following: int) -> None:
-        key = node.kind, node.name, node.module
-        found = self._by_name.get(key)
-        if found is None:
-            found = self._by_name[key] = Calls(*key)
-        found.add(node, self.lives)
-        own = 0
-        if node.kind == NodeKind.FUNCTION:
-            own = 0 if node.end == NEVER else node.own
-        elif not self.has_functions:
-            found.took.add(following)
-            own = following
-        calls, time = self._stacks.get(stack, (0, 0))
-        if not calls and len(self._stacks) >= MOST_STACKS:
-            self.left_out += 1
-            return
-        self._stacks[stack] = calls + 1, time + own
+                if node.kind == NodeKind.FRAME:
+                    continue
+                key = node.kind, node.name, node.module
+                if key not in self._by_name:
+                    self._by_name[key] = Calls(*key)
+                self._by_name[key].add(node, self.lives)
+                own = 0
+                if node.kind == NodeKind.FUNCTION:
+                    own = 0 if node.end == NEVER else node.own
+                elif not self.has_functions:
+                    own = following[node.hit]
+                    self._by_name[key].took.add(own)
+                stack = tuple(above)
+                calls, spent = self._stacks.get(stack, (0, 0))
+                if calls or len(self._stacks) < MOST_STACKS:
+                    self._stacks[stack] = calls + 1, spent + own
+                else:
+                    self.left_out += 1
 
 
 def context_name(run: ContextRun) -> str:

@@ -139,7 +139,19 @@ def page_data(
     depths, left_out["depths"] = bounded(_depths(report, timeline, context), ROOM["depths"])
     every = [figures.as_json(one) for one in report.operations]
     operations, left_out["operations"] = bounded(every, ROOM["operations"])
-    ios, left_out["slow"] = bounded([_slow(io) for io in slow["ios"]], ROOM["slow"])
+    every_io = []
+    for io in slow["ios"]:
+        found, events = dict(io), io["events"]
+        if len(events) > MOST_EVENTS:
+            half = MOST_EVENTS // 2
+            found["events"] = [*events[:half], *events[-half:]]
+            found["events_left_out"] += len(events) - MOST_EVENTS
+        for name in ("requests", "mates", "children", "parents"):
+            if (over := len(io[name]) - MOST_OTHERS) > 0:
+                found[name] = io[name][:MOST_OTHERS]
+                found[f"{name}_left_out"] = over + io.get(f"{name}_left_out", 0)
+        every_io.append(found)
+    ios, left_out["slow"] = bounded(every_io, ROOM["slow"])
     return {
         "report": shown,
         "operations": operations,
@@ -244,19 +256,3 @@ def _depths(report: Report, timeline: Timeline, context: Context) -> list[dict[s
             row[f"{name}_max"] = [span.most if span else 0 for span in spans]
         found.append(row)
     return sorted(found, key=lambda row: order.get(row["device"], len(order)))
-
-
-def _slow(io: Mapping[str, Any]) -> dict[str, Any]:
-    """What is cut is counted."""
-    found = dict(io)
-    events = io["events"]
-    if len(events) > MOST_EVENTS:
-        half = MOST_EVENTS // 2
-        found["events"] = [*events[:half], *events[-half:]]
-        found["events_left_out"] += len(events) - MOST_EVENTS
-    for name in ("requests", "mates", "children", "parents"):
-        over = len(io[name]) - MOST_OTHERS
-        if over > 0:
-            found[name] = io[name][:MOST_OTHERS]
-            found[f"{name}_left_out"] = over + io.get(f"{name}_left_out", 0)
-    return found

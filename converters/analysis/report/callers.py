@@ -23,6 +23,7 @@ from biotrail.converters.analysis.report.tree import (
 from biotrail.converters.analysis.report.waits import WaitsByReason
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -74,10 +75,7 @@ class Meanwhile:
         self._carried: Counter[tuple[int, int]] = Counter()
         """(dev, code of ByWriter) → bytes that threads which commit journals wrote of others."""
 
-    def add(self, window: Lifecycles) -> None:
-        path = window.path
-        if path is None:
-            return
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         ended = self._flights(window, carries=True)
         still = replace(window, bios=window.open_bios, path=replace(path, bios=path.open_bios))
         known = [ended] if self._kept is None else [self._kept, ended]
@@ -216,11 +214,9 @@ class Callers:
         self._names = ProcessNames()
         self._process: dict[int, int] = {}
 
-    def add(self, window: Lifecycles) -> None:
-        if window.path is None:
-            return
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         self._process.update((tid, tgid) for tid, tgid, _ in self._names.take(window.tasks))
-        self._meanwhile.add(window)
+        self._meanwhile.add(window, path)
 
     def reports(self) -> list[Caller]:
         """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""

@@ -34,7 +34,7 @@ from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Calls
+from biotrail.converters.events.path_tables import Calls, PathTables
 from biotrail.converters.events.submission_tables import Runner, Submissions
 from biotrail.converters.events.tables import NEVER, Bios, Lifecycles
 from biotrail.converters.submissions.names import RUNNER_NAMES, operation_name, operations_of
@@ -63,11 +63,9 @@ class CallsByGroup:
         self._files = by in OF_FILES
         self._figures: dict[tuple[int, int], CallFigures] = {}
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         """Past MOST_GROUPS pairs of group and name calls are in OTHERS."""
-        if window.path is None:
-            return
-        calls = window.path.calls
+        calls = path.calls
         first = self._first.of_calls(window)
         if not len(calls):
             return
@@ -191,11 +189,11 @@ class SubmissionsByOperation:
         self.unknown = 0
         """Bios queued inside io_uring_enter or io_submit whose request is not known."""
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         """Open bios count in `unknown` once they have ended."""
-        if window.path is None or not self._recorded:
+        if not self._recorded:
             return
-        rows, bios = window.path.submissions, window.path.bios
+        rows, bios = path.submissions, path.bios
         inside = np.isin(bios.call, self._submitting) & ~bios.foreign
         self.unknown += int((inside & (bios.submission < 0)).sum())
         operations = operations_of(rows)

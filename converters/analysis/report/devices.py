@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.depth import Depth, Flow
+from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen, both_idle
 from biotrail.converters.analysis.distributions.keys import ProcessNames
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime, Who
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
@@ -22,7 +23,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    U64,
     Bool,
     Certainty,
     Lifecycles,
@@ -142,17 +142,13 @@ class Pattern(Mergeable):
     def sequential_share(self) -> float:
         return self.sequential / self.seek.count if self.seek.count else 0.0
 
-    def update(self, at: I64, sector: U64, size: I64) -> None:
-        """Add I/Os that follow those added before; I/Os of 0 bytes are ignored.
-
-        at: ns, ascending. sector: first 512-byte sectors. The very first I/O only begins the
-        comparison.
-        """
-        some = size > 0
-        if not some.any():
+    def update(self, seen: Seen) -> None:
+        """Add I/Os of one device; those of 0 bytes are ignored, the first begins the comparison."""
+        seen = seen.take(seen.bytes > 0)
+        if not len(seen):
             return
-        at, first = at[some], sector[some].astype(np.int64)
-        end = first + (size[some] >> SECTOR_SHIFT)
+        at, first = seen.at, seen.sector.astype(np.int64)
+        end = first + (seen.bytes >> SECTOR_SHIFT)
         before = np.concatenate([[self._end], end[:-1]])
         since = np.concatenate([[self._at], at[:-1]])
         begin = 0 if self._at >= 0 else 1
@@ -189,24 +185,21 @@ class Devices:
             self._origin = window.begin
         queue = self._bios.steps(window, window.bios, window.open_bios, context)
         issue = self._requests.steps(window, window.requests, window.open_requests, context)
+        steps = queue, issue
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.by_dev:
-                self.by_dev[dev] = Device(
-                    Depth.idle(self._origin, queue.begin, self._interval),
-                    Depth.idle(self._origin, issue.begin, self._interval),
-                )
+                self.by_dev[dev] = Device(*both_idle(self._origin, steps, self._interval))
+        moments = [part for one in steps for part in (one.start, one.stop, one.fade, one.gone)]
         for dev, device in self.by_dev.items():
+            device.queue_pattern.update(queue.seen.take(queue.seen.dev == dev))
+            device.issue_pattern.update(issue.seen.take(issue.seen.dev == dev))
+            # One without a change gets the window's time, too.
             device.queue.add(queue, dev)
             device.issued.add(issue, dev)
-            device.queue_pattern.update(*queue.seen_on(dev))
-            device.issue_pattern.update(*issue.seen_on(dev))
-            # One without a change gets the window's time, too.
-            for op in dict.fromkeys([*queue.operations(dev), *issue.operations(dev)]):
+            numbers = np.concatenate([part.op[part.dev == dev] for part in moments])
+            for op in names_of(numbers).tolist():
                 if op not in device.operations:
-                    device.operations[op] = (
-                        Depth.idle(self._origin, queue.begin),
-                        Depth.idle(self._origin, issue.begin),
-                    )
+                    device.operations[op] = both_idle(self._origin, steps)
             for op, (queued, issued) in device.operations.items():
                 queued.add(queue, dev, op)
                 issued.add(issue, dev, op)
@@ -380,18 +373,16 @@ class Hanging:
             name = self._names[one.pid] if one.pid else ""
             title = self._context.titles.title(one.pid, name)
             found.append(
-                HangingReport(
+                as_row(
+                    HangingReport,
+                    one,
                     device=self._context.device_name(dev),
                     operations=sorted(one.issued_operations or one.operations),
-                    bios=one.bios,
-                    requests=one.requests,
                     bytes=one.request_bytes if one.requests else one.bytes,
                     since_queue_ns=end - one.queued,
                     since_issue_ns=None if one.issued < 0 else end - one.issued,
                     completes_none_ns=idle,
                     who=Who(name, one.pid, title, end - one.queued) if name else None,
-                    tid=one.tid,
-                    call=one.call,
                 )
             )
         return sorted(found, key=lambda one: -one.since_queue_ns)

@@ -113,11 +113,9 @@ class Completions:
     _drivers: dict[tuple[int, str], _Divided] = field(default_factory=lambda: defaultdict(_Divided))
     """(dev_t, driver) → requests whose completion has a DRIVER record of a driver of STEPS."""
 
-    def add(self, window: Lifecycles) -> None:
-        if window.path is None:
-            return
-        row, known = rows_of(window.requests.number, window.path.interrupts.number)
-        interrupts = window.path.interrupts.take(known)
+    def add(self, window: Lifecycles, path: PathTables) -> None:
+        row, known = rows_of(window.requests.number, path.interrupts.number)
+        interrupts = path.interrupts.take(known)
         requests = window.requests.take(row[known])
         in_softirq = interrupts.context == _IN_SOFTIRQ
         way = np.where(in_softirq, np.where(interrupts.hard != NEVER, SOFTIRQ, RAISED), TASK)
@@ -133,8 +131,8 @@ class Completions:
                 rows = np.flatnonzero((way == code) & (requests.dev == dev))
                 found = self._ways[dev, code]
                 found.add(STEPS_BY_WAY[code], requests.take(rows), [of[rows] for of in columns])
-        row, known = rows_of(window.requests.number, window.path.steps.number)
-        steps = window.path.steps.take(known)
+        row, known = rows_of(window.requests.number, path.steps.number)
+        steps = path.steps.take(known)
         requests = window.requests.take(row[known])
         for number, driver in enumerate(DRIVERS):
             mine = steps.driver == number
@@ -196,10 +194,13 @@ class Ready:
     _calls: list[Calls] = field(default_factory=list)
     """Timed calls that were ready to run, without a CPU."""
 
-    def add(self, window: Lifecycles, bios: Samples) -> None:
-        if window.path is None:
-            return
-        self._keep(window.path, window.end - KEPT_NS)
+    def add(self, window: Lifecycles, path: PathTables, bios: Samples) -> None:
+        since, waits, calls = window.end - KEPT_NS, path.waits, path.calls
+        waits = waits.take(waits.run > waits.woken)
+        fresh = np.stack([waits.tid.astype(np.int64), waits.woken, waits.run], axis=1)
+        self._waits = np.concatenate([self._waits[self._waits[:, 2] >= since], fresh])
+        every = [*self._calls, calls.take(calls.timed & (calls.runnable > 0))]
+        self._calls = [late for of in every if len(late := of.take(of.exit >= since))]
         stages = window.bio_stages
         rows = np.flatnonzero(np.isin(stages.stage, np.array(BY_THREAD, stages.stage.dtype)))
         if not len(rows):
@@ -209,21 +210,12 @@ class Ready:
         begin, end, stage = stages.start[rows], stages.end[rows], stages.stage[rows]
         found = _overlap(window.bios.tid[owner].astype(np.int64), begin, end, self._waits)
         held = np.isin(stage, np.array(PLUGGED, stage.dtype))
-        least = np.where(held, self._of_calls(window, window.path, owner, end - begin), 0)
+        least = np.where(held, self._of_calls(window, path, owner, end - begin), 0)
         ns = np.clip(np.maximum(found, least), 0, np.maximum(end - begin, 0))
         pairs, row = distinct(bios.place[owner], stage.astype(np.int64))
         sums = sum_by(row, ns, len(pairs)).tolist()
         for (place, one), mine in zip(pairs, sums, strict=True):
             self._sums[place, one] += mine
-
-    def _keep(self, path: PathTables, since: int) -> None:
-        """Keep the window's waits and calls, and of former ones those that ended since (ns)."""
-        rows = path.waits.take(path.waits.run > path.waits.woken)
-        fresh = np.stack([rows.tid.astype(np.int64), rows.woken, rows.run], axis=1)
-        self._waits = np.concatenate([self._waits[self._waits[:, 2] >= since], fresh])
-        calls = path.calls
-        every = [*self._calls, calls.take(calls.timed & (calls.runnable > 0))]
-        self._calls = [one for table in every if len(one := table.take(table.exit >= since))]
 
     def _of_calls(self, window: Lifecycles, path: PathTables, owner: I64, ns: I64) -> I64:
         """Return what is left of times in a plug (n,) beyond all that the bio's call ran: (n,).
@@ -265,13 +257,12 @@ def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
         mine = mine[np.argsort(mine[:, 1], kind="stable")]
         whole = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
 
-        def until(times: I64, mine: I64 = mine, whole: I64 = whole) -> I64:
+        spent = []  # for how long the thread had been ready by its ends, and by its begins
+        for times in (end[rows], begin[rows]):
             at = np.searchsorted(mine[:, 1], times, side="right")
-            last = np.maximum(at - 1, 0)
-            over = np.maximum(mine[last, 2] - times, 0)
-            return np.asarray(whole[at] - np.where(at > 0, over, 0))
-
-        found[rows] = until(end[rows]) - until(begin[rows])
+            over = np.maximum(mine[np.maximum(at - 1, 0), 2] - times, 0)
+            spent.append(whole[at] - np.where(at > 0, over, 0))
+        found[rows] = spent[0] - spent[1]
     return found
 
 
@@ -292,12 +283,12 @@ class HeldByLimit:
         self._names = ProcessNames()
         self._held: dict[tuple[int, int, str], _Held] = {}
 
-    def add(self, window: Lifecycles) -> None:
-        if window.path is None or not len(window.path.held):
+    def add(self, window: Lifecycles, path: PathTables) -> None:
+        if not len(path.held):
             return
         self._names.take(window.tasks)
-        row, known = rows_of(window.bios.number, window.path.held.number)
-        held, bios = window.path.held.take(known), window.bios.take(row[known])
+        row, known = rows_of(window.bios.number, path.held.number)
+        held, bios = path.held.take(known), window.bios.take(row[known])
         codes, names = operations(self._context, bios.opf, bios.bytes)
         keys = np.stack([held.limit, bios.dev.astype(np.uint64), codes.astype(np.uint64)], axis=1)
         distinct, at = np.unique(keys, axis=0, return_inverse=True)
@@ -354,13 +345,11 @@ class PathFigures:
         if self._groups is not None and self._groups is not by_process:
             self._adding.append(self._groups.add)
 
-    def add(self, window: Lifecycles, bios: Samples) -> None:
-        if window.path is None:
-            return
-        self._ready.add(window, bios)
-        self._calls.add(window.path.calls, self._context)
+    def add(self, window: Lifecycles, path: PathTables, bios: Samples) -> None:
+        self._ready.add(window, path, bios)
+        self._calls.add(path.calls, self._context)
         for add in self._adding:
-            add(window)
+            add(window, path)
 
     def fill(self, report: Report) -> None:
         report.ready = self._ready.reports(self._context)

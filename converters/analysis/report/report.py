@@ -187,7 +187,7 @@ class Reporter:
                 from biotrail.converters.analysis.report import path
 
                 self._path = path.PathFigures(self._context, self._by)
-            self._path.add(window, bios)
+            self._path.add(window, window.path, bios)
         if self._pairs is not None:
             self._pairs.add(window, self.begin)
         if self._interval:
@@ -233,6 +233,12 @@ class Reporter:
                 stage.recorder_ns = own.get(stage.stage)
         # Notes of which half or more is of the time.
         cpus = [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
+        throttled: dict[str, Throttled] = {}
+        for one in cpus:
+            for cgroup, ns in one["throttled_ns"].items():
+                held = throttled.setdefault(cgroup, Throttled(cgroup, 0))
+                held.ns += ns
+                held.pids.update(one["pids"].get(cgroup, ()))
         stacked = [
             as_row(
                 StackedReport,
@@ -276,7 +282,7 @@ class Reporter:
             percentiles=Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
             steal_ns=sum(int(one["steal_ns"]) for one in cpus),
-            throttled=_throttled(cpus),
+            throttled=sorted(throttled.values(), key=lambda group: -group.ns),
             hanging=self._hanging.reports(end),
             calls_until_ns=context.calls_timed_until,
             path_parts=tuple(context.path_parts),
@@ -360,17 +366,6 @@ class Reporter:
             depth = depths.get(place, [])
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
-
-
-def _throttled(cpus: list[dict[str, Any]]) -> list[Throttled]:
-    """Return for how long quotas held the threads of each cgroup, by notes `cpus`, most first."""
-    found: dict[str, Throttled] = {}
-    for one in cpus:
-        for cgroup, ns in one["throttled_ns"].items():
-            group = found.setdefault(cgroup, Throttled(cgroup, 0))
-            group.ns += ns
-            group.pids.update(one["pids"].get(cgroup, ()))
-    return sorted(found.values(), key=lambda group: -group.ns)
 
 
 def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:

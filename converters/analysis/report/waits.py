@@ -22,7 +22,7 @@ from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import Waits
+from biotrail.converters.events.path_tables import PathTables, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, WaitCause
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, shown_name
 
@@ -62,15 +62,15 @@ class WaitsByReason:
         self.dropped = 0
         """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         """Add the waits of the calls that ended in the window.
 
         Waits of a call that has not returned are kept for a later window; those of calls whose
         entry is not known, or that did no I/O, are never counted.
         """
-        if not self._on or window.path is None:
+        if not self._on:
             return
-        calls, waits = window.path.calls, window.path.waits
+        calls, waits = path.calls, path.waits
         calls = calls.take(calls.entry != NEVER)
         if self._pending is not None:
             waits = Waits.concatenate([self._pending, waits])
@@ -161,11 +161,9 @@ class CommitsByDevice:
         self._context = context
         self._journals: dict[int, _Journal] = {}
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles, path: PathTables) -> None:
         """A commit whose start was not seen has no time. Waits are of their commit's device."""
-        if window.path is None:
-            return
-        commits, waits = window.path.commits, window.path.waits
+        commits, waits = path.commits, path.waits
         for dev in names_of(commits.dev).tolist():
             mine = commits.take(commits.dev == dev)
             journal = self._journals.setdefault(dev, _Journal())

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS
-from biotrail.converters.analysis.slow.io_details import IO, file_path, io_at
+from biotrail.converters.analysis.figures import as_row
+from biotrail.converters.analysis.slow.io_details import IO, file_path, io_at, values_at
 from biotrail.converters.analysis.slow.slow import Wanted, log_end
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import LARGEST_ERRNO, MOVES_BYTES, name_of_call, name_of_error
@@ -36,7 +37,7 @@ from biotrail.converters.pipeline import Trace
 _STATES = {0: "R", 1: "S", 2: "D", 4: "T", 8: "t"}
 _KILLABLE, _IDLE, _FREEZABLE = 0x102, 0x402, 0x2000
 """TASK_* of include/linux/sched.h; a wait that may be frozen (TASK_FREEZABLE) is as it is."""
-_CONTEXTS = ("task", "softirq", "interrupt")
+_CONTEXTS = {0: "task", 1: "softirq", 2: "interrupt"}
 
 
 @dataclass
@@ -142,35 +143,31 @@ class SlowCall:
 
 def call_at(calls: Calls, row: int, tasks: Tasks, context: Context) -> CallFacts:
     """Return the call in a row of `calls`, whose entry is known, as plain values."""
-    one = calls.take(np.array([row]))
-    timed = bool(one.timed[0])
-    name = name_of_call(int(one.number[0]), bool(one.foreign[0]), context.machine, timed)
-    task, result, entry = int(one.task[0]), int(one.result[0]), int(one.entry[0])
-    comm = str(tasks.comm[task]) if task >= 0 else None
+    table = calls.take(np.array([row]))
+    one = values_at(table, 0)
+    name = name_of_call(one.number, one.foreign, context.machine, one.timed)
+    comm = str(tasks.comm[one.task]) if one.task >= 0 else None
 
     def given(what: What) -> int | None:
-        values, known = argument_of_calls(one, context.machine, what)
+        values, known = argument_of_calls(table, context.machine, what)
         return int(values[0]) if known[0] else None
 
-    return CallFacts(
+    return as_row(
+        CallFacts,
+        one,
         call=name,
-        timed=timed,
-        tid=int(one.tid[0]),
-        pid=tasks.pid(task),
+        pid=tasks.pid(one.task),
         comm=comm,
-        cpu=int(one.cpu[0]),
-        entry_ns=entry,
-        duration_ns=int(one.exit[0]) - entry,
-        result=result if timed else None,
-        error=name_of_error(result),
-        bytes=max(result, 0) if name in MOVES_BYTES else 0,
+        entry_ns=one.entry,
+        duration_ns=one.exit - one.entry,
+        result=one.result if one.timed else None,
+        error=name_of_error(one.result),
+        bytes=max(one.result, 0) if name in MOVES_BYTES else 0,
         fd=given("fd"),
         offset=given("offset"),
         length=given("length"),
-        bios=int(one.bios[0]),
-        waits=int(one.waits[0]),
-        parts={part: int(getattr(one, part)[0]) for part in CALL_PARTS},
-        title=context.titles.title(tasks.pid(task), comm),
+        parts={part: getattr(one, part) for part in CALL_PARTS},
+        title=context.titles.title(tasks.pid(one.task), comm),
     )
 
 
@@ -180,29 +177,26 @@ def waits_at(
     """rows: row in `waits` → ns from which `start_ns` counts. names: of threads, for wakers."""
     chosen = waits.take(np.array(list(rows), dtype=np.int64))
     tasks, task = names.table(), names.rows(chosen.waker, chosen.woken)
-    found = []
-    for at, since in enumerate(rows.values()):
-        out, woken, run = int(chosen.out[at]), int(chosen.woken[at]), int(chosen.run[at])
-        waker, row, where = int(chosen.waker[at]), int(task[at]), int(chosen.context[at])
-        unseen = woken == run and not waker and not where
-        commit, dev = int(chosen.commit[at]), int(chosen.commit_dev[at])
-        limit = int(chosen.limit[at]) * (chosen.reason[at] == WaitReason.CGROUP_LIMIT)
-        reason = WAIT_REASON_NAMES[WaitReason(int(chosen.reason[at]))]
+    found, reasons = [], WAIT_REASON_NAMES if "fs" in context.path_parts else {}
+    for at, (since, row) in enumerate(zip(rows.values(), task.tolist(), strict=True)):
+        one = values_at(chosen, at)
+        seen = one.woken != one.run or one.waker or one.context
+        limit = one.limit if one.reason == WaitReason.CGROUP_LIMIT else 0
         found.append(
             WaitFacts(
-                start_ns=out - since,
-                blocked_ns=woken - out,
-                runnable_ns=run - woken,
-                cause=WAIT_CAUSE_NAMES[WaitCause(int(chosen.cause[at]))],
-                state=state_name(int(chosen.state[at])),
-                waker_tid=waker or None,
-                waker_comm=str(tasks.comm[row]) if waker and row >= 0 else None,
-                context="unknown" if unseen or where >= len(_CONTEXTS) else _CONTEXTS[where],
-                reason=reason if "fs" in context.path_parts else None,
-                commit=None if commit == NEVER else commit,
-                commit_device=context.device_name(dev) if dev else None,
+                start_ns=one.out - since,
+                blocked_ns=one.woken - one.out,
+                runnable_ns=one.run - one.woken,
+                cause=WAIT_CAUSE_NAMES[WaitCause(one.cause)],
+                state=state_name(one.state),
+                waker_tid=one.waker or None,
+                waker_comm=str(tasks.comm[row]) if one.waker and row >= 0 else None,
+                context=_CONTEXTS.get(one.context, "unknown") if seen else "unknown",
+                reason=reasons.get(WaitReason(one.reason)),
+                commit=None if one.commit == NEVER else one.commit,
+                commit_device=context.device_name(one.commit_dev) if one.commit_dev else None,
                 limit=context.cgroups.get(limit, f"id {limit}") if limit else None,
-                stack=list(context.wait_stacks.get(int(chosen.stack[at]), ())),
+                stack=list(context.wait_stacks.get(one.stack, ())),
             )
         )
     return found

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of the tables as plain values with names, for the few I/Os that are shown one by one."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import operations
+from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import NO_BPS, NO_IOPS, HeldSince
@@ -19,8 +22,9 @@ from biotrail.converters.events.tables import (
     Requests,
     Stage,
     Stages,
+    Table,
 )
-from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
+from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 _SINCE = {HeldSince.REMAP: "remap", HeldSince.WAIT: "wait"}
@@ -29,6 +33,12 @@ _BEFORE_REQUEST = (
     *(WaitReason.IO_COST, WaitReason.IO_LATENCY, WaitReason.WRITE_BACK_LIMIT),
 )
 """Reasons of a thread's waits between Q and G of a bio that it queued."""
+
+
+def values_at(table: Table, row: int) -> Any:
+    """Return a row's values by the names of their columns."""
+    columns = {one.name: getattr(table, one.name) for one in fields(table)}
+    return SimpleNamespace(**{name: of[row : row + 1].tolist()[0] for name, of in columns.items()})
 
 
 @dataclass
@@ -60,19 +70,18 @@ def held_back(context: Context, window: Lifecycles, number: int) -> HeldBack | N
     rows = np.flatnonzero(window.path.held.number == number)
     if not len(rows):
         return None
-    one = window.path.held.take(rows[:1])
-    limit, task, ns = int(one.limit[0]), int(one.task[0]), int(one.held[0])
-    bps, iops = int(one.bps[0]), int(one.iops[0])
-    return HeldBack(
-        cgroup=context.cgroups.get(limit, f"id {limit}") if limit else None,
-        bps=None if bps == NO_BPS else bps,
-        iops=None if iops == NO_IOPS else iops,
-        limits=int(one.limits[0]),
-        ns=None if ns == NEVER else ns,
-        by=_SINCE.get(HeldSince(int(one.since[0]))),
-        tid=int(one.tid[0]) or None,
-        pid=int(window.tasks.tgid[task]) if task >= 0 else None,
-        comm=str(window.tasks.comm[task]) if task >= 0 else None,
+    one = values_at(window.path.held, int(rows[0]))
+    return as_row(
+        HeldBack,
+        one,
+        cgroup=context.cgroups.get(one.limit, f"id {one.limit}") if one.limit else None,
+        bps=_or_none(one.bps, NO_BPS),
+        iops=_or_none(one.iops, NO_IOPS),
+        ns=_or_none(one.held),
+        by=_SINCE.get(HeldSince(one.since)),
+        tid=one.tid or None,
+        pid=int(window.tasks.tgid[one.task]) if one.task >= 0 else None,
+        comm=str(window.tasks.comm[one.task]) if one.task >= 0 else None,
     )
 
 
@@ -196,12 +205,12 @@ class RequestFacts:
 
 
 def _or_none(value: int, none: int = NEVER) -> int | None:
-    return None if value == none else int(value)
+    return None if value == none else value
 
 
 def _since(time: int, origin: int | None) -> int | None:
     """None if either is not known (None, NEVER)."""
-    return None if time == NEVER or origin is None else int(time) - origin
+    return None if time == NEVER or origin is None else time - origin
 
 
 def row_of(number: I64, wanted: int) -> int:
@@ -216,60 +225,52 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
     end: ns, when the log ends: a bio in flight then has waited until then, and so did its last
     stage. Of any other bio without Q or C `waited_ns` is the end of the last known stage.
     """
-    bios = window.bios
-    one = bios.take(np.array([row]))
-    codes, names = operations(context, one.opf, one.bytes)
-    queue, complete, task = int(one.queue[0]), int(sure_complete(one)[0]), int(one.task[0])
-    both = NEVER not in (queue, complete)
-    dev, part, cgroup = int(one.dev[0]), int(one.part[0]), int(one.cgroup[0])
-    io = IO(
-        number=int(one.number[0]),
-        device=context.device_name(dev),
-        partition=None if part == dev else context.device_name(part),
+    table, tasks = window.bios.take(np.array([row])), window.tasks
+    one = values_at(table, 0)
+    codes, names = operations(context, table.opf, table.bytes)
+    both = NEVER not in (one.queue, one.complete) and not one.doubtful
+    io = as_row(
+        IO,
+        one,
+        device=context.device_name(one.dev),
+        partition=None if one.part == one.dev else context.device_name(one.part),
         operation=names[int(codes[0])],
-        flags=context.flag_names(int(one.opf[0])),
-        sector=_or_none(int(one.sector[0]), NO_SECTOR),
-        bytes=int(one.bytes[0]),
-        done_bytes=int(one.done_bytes[0]),
-        tid=_or_none(int(one.tid[0]), 0),
-        pid=window.tasks.pid(task),
-        comm=str(window.tasks.comm[task]) if task >= 0 else None,
-        cgroup=context.cgroups.get(cgroup, f"id {cgroup}") if cgroup else None,
-        file=file_path(context, int(one.file[0])),
-        queue_ns=_or_none(queue),
-        issue_ns=_since(int(one.issue[0]), _or_none(queue)),
-        latency_ns=complete - queue if both else None,
-        waited_ns=complete - queue if both else 0,
-        under_way=bool(under_way(one)[0]),
-        doubtful=bool(one.doubtful[0]),
-        status=context.status_name(int(one.status[0])),
-        certainty=Certainty(int(one.certainty[0])).name.lower(),
-        fragments=int(one.fragments[0]),
-        requeues=int(one.requeues[0]),
-        dev=dev,
-        part=part,
-        held=held_back(context, window, int(one.number[0])),
+        flags=context.flag_names(one.opf),
+        sector=_or_none(one.sector, NO_SECTOR),
+        tid=one.tid or None,
+        pid=tasks.pid(one.task),
+        comm=str(tasks.comm[one.task]) if one.task >= 0 else None,
+        cgroup=context.cgroups.get(one.cgroup, f"id {one.cgroup}") if one.cgroup else None,
+        file=file_path(context, one.file),
+        queue_ns=_or_none(one.queue),
+        issue_ns=_since(one.issue, _or_none(one.queue)),
+        latency_ns=one.complete - one.queue if both else None,
+        waited_ns=one.complete - one.queue if both else 0,
+        under_way=bool(under_way(table)[0]),
+        status=context.status_name(one.status),
+        certainty=Certainty(one.certainty).name.lower(),
+        held=held_back(context, window, one.number),
         q2g_reason=wait_for_request(window, row),
-        file_was=None if one.file[0] < 0 else context.files[int(one.file[0])].was,
+        file_was=None if one.file < 0 else context.files[one.file].was,
     )
     io.title = context.titles.title(io.pid, io.comm)
-    if (whom := int(one.whom[0])) >= 0:
-        io.for_tid, io.for_pid = int(window.tasks.tid[whom]), window.tasks.pid(whom)
-        io.for_comm = str(window.tasks.comm[whom])
+    if one.whom >= 0:
+        io.for_tid, io.for_pid = int(tasks.tid[one.whom]), tasks.pid(one.whom)
+        io.for_comm = str(tasks.comm[one.whom])
     if io.under_way:
-        io.waited_ns = end - queue
+        io.waited_ns = end - one.queue
     io.stages = [] if io.doubtful else _spans(window.bio_stages, io)
     rest = io.waited_ns - max((span.start_ns + span.ns for span in io.stages), default=0)
     if io.under_way and rest >= 0 and io.waited_ns:
         # The stage in which it was when the log ended; it may take no time.
-        if one.issue[0] != NEVER:
+        if one.issue != NEVER:
             stage = Stage.D2C
-        elif one.insert[0] != NEVER:
+        elif one.insert != NEVER:
             stage = Stage.I2D
-        elif one.merge[0] != NEVER:
+        elif one.merge != NEVER:
             stage = Stage.M2D
         else:
-            stage = Stage.G2D if one.getrq[0] != NEVER else Stage.UNKNOWN
+            stage = Stage.G2D if one.getrq != NEVER else Stage.UNKNOWN
         known, share = io.waited_ns - rest, rest / io.waited_ns
         io.stages.append(Span(STAGE_NAMES[stage], known, rest, share))
     if io.latency_ns is None:
@@ -307,28 +308,24 @@ def requests_of(
     for number in numbers:
         if (row := row_of(requests.number, number)) < 0:
             continue
-        one = requests.take(np.array([row]))
-        facts = RequestFacts(
-            number=number,
-            operation=context.op_name(int(one.opf[0])),
-            flags=context.flag_names(int(one.opf[0])),
-            kind=RequestKind(int(one.kind[0])).name.lower(),
-            sector=_or_none(int(one.sector[0]), NO_SECTOR),
-            bytes=int(one.bytes[0]),
-            tag=_or_none(int(one.tag[0]), NO_TAG),
-            sched_tag=_or_none(int(one.sched_tag[0]), NO_TAG),
-            hctx=_or_none(int(one.hctx[0]), NO_TAG),
-            start_ns=_since(int(one.start[0]), origin),
-            insert_ns=_since(int(one.insert[0]), origin),
-            issue_ns=_since(int(one.issue[0]), origin),
-            complete_ns=_since(int(sure_complete(one)[0]), origin),
-            doubtful=bool(one.doubtful[0]),
-            bios=int(one.bios[0]),
-            others=int(one.others[0]),
-            requeues=int(one.requeues[0]),
-            status=context.status_name(int(one.status[0])),
-            certainty=Certainty(int(one.certainty[0])).name.lower(),
-            absorbed_by=_or_none(int(one.absorbed_by[0])),
+        one = values_at(requests, row)
+        facts = as_row(
+            RequestFacts,
+            one,
+            operation=context.op_name(one.opf),
+            flags=context.flag_names(one.opf),
+            kind=RequestKind(one.kind).name.lower(),
+            sector=_or_none(one.sector, NO_SECTOR),
+            tag=_or_none(one.tag, NO_TAG),
+            sched_tag=_or_none(one.sched_tag, NO_TAG),
+            hctx=_or_none(one.hctx, NO_TAG),
+            start_ns=_since(one.start, origin),
+            insert_ns=_since(one.insert, origin),
+            issue_ns=_since(one.issue, origin),
+            complete_ns=None if one.doubtful else _since(one.complete, origin),
+            status=context.status_name(one.status),
+            certainty=Certainty(one.certainty).name.lower(),
+            absorbed_by=_or_none(one.absorbed_by),
         )
         found.append(facts)
     return found

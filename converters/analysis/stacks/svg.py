@@ -33,7 +33,19 @@ class _Place(NamedTuple):
 
 
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
-    places = [place for place in _places(flame.nodes, by) if place.wide >= NARROWEST]
+    scale = (WIDTH - 2 * MARGIN) / max(flame.nodes[0].weight(by), 1)
+    places: list[_Place] = []
+    free: list[float] = []
+    """Per node so far: the left edge of the next function that it called; siblings are side by side
+    from their caller's left edge."""
+    for node in flame.nodes:
+        x = free[node.parent] if node.parent >= 0 else float(MARGIN)
+        wide = node.weight(by) * scale
+        if node.parent >= 0:
+            free[node.parent] += wide
+        free.append(x)
+        if wide >= NARROWEST:
+            places.append(_Place(node, x, wide))
     less = flame.left_out + len(flame.nodes) - len(places)
     lines = [title, *notes]
     if less:
@@ -57,22 +69,6 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: For
             "</svg>\n",
         ]
     )
-
-
-def _places(nodes: Sequence[Node], by: Weight) -> list[_Place]:
-    """Return each node's place: siblings side by side from their caller's left edge."""
-    scale = (WIDTH - 2 * MARGIN) / max(nodes[0].weight(by), 1)
-    found: list[_Place] = []
-    free: list[float] = []
-    """Per node so far: the left edge of the next function that it called."""
-    for node in nodes:
-        x = free[node.parent] if node.parent >= 0 else float(MARGIN)
-        wide = node.weight(by) * scale
-        if node.parent >= 0:
-            free[node.parent] += wide
-        free.append(x)
-        found.append(_Place(node, x, wide))
-    return found
 
 
 def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:

@@ -62,7 +62,6 @@ _ADVICE = (
 
 
 def is_blkparse(first: bytes) -> bool:
-
     if b"\0" in first and not is_text(first):
         return False
     if _DEFAULT.search(first):
@@ -74,7 +73,6 @@ def is_blkparse(first: bytes) -> bool:
 
 
 def _is_record(tokens: Sequence[bytes]) -> bool:
-
     return all(any(map(_FORMS[form].fullmatch, tokens)) for form in ("time", "action"))
 
 
@@ -106,7 +104,6 @@ class Layout:
     _left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-
         words = [
             rb"(?P<comm>\[?[^\n]*?\]?)"
             if c == "comm"
@@ -132,7 +129,6 @@ class Layout:
         return b"".join(line + b"\n" for line in map(self._line, block.split(b"\n")[:-1]))
 
     def left_out(self) -> Iterator[str]:
-
         for action, count in sorted(self._left.items()):
             yield f"{count} records of {action} left out: -f does not print where from or to"
 

@@ -59,16 +59,23 @@ class RecordLines(Lines):
 
     @property
     def is_message(self) -> Bool:
-
         bit = np.uint64(int(Category.NOTIFY) << CATEGORY_SHIFT)
         found: Bool = (self.column("action") & bit) != 0
         return found
 
     @property
     def text_length(self) -> I64:
-
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
+
+    def names(self) -> TracepointRows:
+        """Return the threads' names, as rows of THREAD_NAMES."""
+        named = np.flatnonzero((self.text_length > 0) & ~self.is_message)
+        comm = texts(self, "comm", COMM_BYTES, named)
+        known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
+        named, comm = named[known], comm[known]
+        cpu, pid = self.column("cpu")[named], self.column("pid")[named]
+        return TracepointRows(THREAD_NAMES, self.time[named], cpu, pid, named, {"comm": comm})
 
     def before(self, row: int) -> "RecordLines":
         """Return the records before a row, and the lines that are none before its line."""
@@ -108,16 +115,6 @@ def batch_of(lines: RecordLines) -> RecordBatch:
     head["pdu_len"] = length
     data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
     return RecordBatch(data, "<", head, at, [])
-
-
-def names_of(lines: RecordLines) -> list[TracepointRows]:
-
-    named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
-    comm = texts(lines, "comm", COMM_BYTES, named)
-    known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
-    named, comm = named[known], comm[known]
-    cpu, pid = lines.column("cpu")[named], lines.column("pid")[named]
-    return [TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, {"comm": comm})]
 
 
 _FEW_GAPS = 8
@@ -166,11 +163,9 @@ class BlkparseSource(RecordSource):
 
     @property
     def offset(self) -> int:
-
         return self._text.offset
 
     def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
-
         if not len(lines):
             return
         no_remap = lines.act != Act.REMAP
@@ -247,14 +242,8 @@ class BlkparseSource(RecordSource):
         batch.head["action"][of_request] |= _OF_REQUEST
         batch.head["bytes"] = size
         self._cpus.update(np.unique(lines.column("cpu")[~lines.is_message]).tolist())
-        batch = self._in_order(batch, lines)
-        names = translate([], self._names.rows(names_of(lines)))
-        events = Events.join([names, self.events_of(batch, self)])
-        self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
-        return events
-
-    def _in_order(self, batch: RecordBatch, lines: RecordLines) -> RecordBatch:
-        """Leave out unnumbered records before the newest time: there twice, or another trace's."""
+        # blkparse sorts by time: unnumbered records before the newest time of their CPU are there
+        # twice, or of another trace.
         bare = np.flatnonzero((batch.head["sequence"] == 0) & ~lines.is_message)
         keep = np.ones(len(batch.head), np.bool_)
         for cpu in np.unique(batch.head["cpu"][bare]).tolist():
@@ -264,7 +253,11 @@ class BlkparseSource(RecordSource):
             keep[rows] = times >= newest
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
-        return batch if keep.all() else kept_of(batch, keep)
+        batch = batch if keep.all() else kept_of(batch, keep)
+        names = translate([], self._names.rows([lines.names()]))
+        events = Events.join([names, self.events_of(batch, self)])
+        self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
+        return events
 
     def _report(self) -> None:
         layout, bad, other = self._layout, self._bad_lines, self._other_lines
@@ -376,9 +369,14 @@ class Requests:
         rows = np.flatnonzero(np.isin(act, _FOLLOWED))
         driver = (lines.column("action")[rows] & _PASSTHROUGH) != 0
         command = lines.column("command")
-        for row in rows[driver].tolist():
+        for row in rows[driver].tolist():  # of a C the bytes are those of the D of its command
             key = int(dev[row]), int(command[row])
-            size[row] = self._passthrough(int(act[row]), key, int(size[row]))
+            if act[row] == _D:
+                self._commands[key].append(int(size[row]))
+            elif act[row] in (_C, _R) and (waiting := self._commands.get(key)):
+                size[row] = waiting.popleft()
+                if not waiting:
+                    del self._commands[key]
         rows = rows[~driver]
         ends = sector[rows] + size[rows] // np.uint64(SECTOR_BYTES)
         columns = (act[rows], dev[rows], sector[rows], ends, lines.column("new_sector")[rows])
@@ -444,19 +442,8 @@ class Requests:
             return False
         return place[0] in self._request_based or place[0] not in self._queues
 
-    def _passthrough(self, act: int, key: tuple[int, int], size: int) -> int:
-
-        if act == _D:
-            self._commands[key].append(size)
-        elif act in (_C, _R) and (waiting := self._commands.get(key)):
-            size = waiting.popleft()
-            if not waiting:
-                del self._commands[key]
-        return size
-
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
-
     ends = held.get(place)
     if not ends or end not in ends:
         return False
@@ -497,7 +484,6 @@ class Summary:
     """The counts of the summary, added up over devices and CPUs, and those of the text."""
 
     def __init__(self, source: ForeignSource) -> None:
-
         self._source = source
         self._said: Counter[str] = Counter()
         self._inexact: Counter[str] = Counter()
@@ -525,7 +511,6 @@ class Summary:
         return bool(counts) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
-
         act = lines.act
         self._found["entries"] += int(np.count_nonzero(act >= 0))
         plain = act[(lines.column("action") & _PASSTHROUGH) == 0]

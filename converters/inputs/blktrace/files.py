@@ -17,10 +17,9 @@ from biotrail.converters.inputs.blktrace.format import (
     MAGIC_BYTES,
     ByteOrder,
     byte_order,
-    check_start,
     find_records,
     heads,
-    is_cut,
+    recognise,
 )
 from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.recorder.schema.errors import LogFormatError
@@ -109,8 +108,7 @@ class RecordFile:
             # A LOST EVENTS line may precede the first record.
             lost = re.match(rb"(?:" + _LOST.pattern + rb")+", self._rest)
             start = self._rest[lost.end() if lost else 0 :]
-            self.order = check_start(start, self.name)
-            self.cut = is_cut(start, self.order)
+            self.order, self.cut = recognise(start, self.name)
             self.first = self._read_block()
 
     def newest(self) -> int:

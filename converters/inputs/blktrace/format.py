@@ -146,12 +146,10 @@ REMAP = np.dtype([("device_from", ">u4"), ("device_to", ">u4"), ("sector_from", 
 
 
 def categories(action: U64) -> U32:
-
     return (action >> np.uint64(CATEGORY_SHIFT)).astype(np.uint32)
 
 
 def has(category: U32, bits: Category) -> Bool:
-
     some: Bool = (category & np.uint32(bits)) != 0
     return some
 
@@ -165,8 +163,12 @@ def byte_order(magic: bytes) -> ByteOrder | None:
     return ">" if int.from_bytes(magic, "big") & ~0xFF == MAGIC else None
 
 
-def check_start(data: bytes, name: str) -> ByteOrder:
-    """Return the byte order of a blktrace file, by its first bytes."""
+def recognise(data: bytes, name: str) -> tuple[ByteOrder, bool]:
+    """Return the byte order of a file, by its first bytes, and whether its records are CUT ones.
+
+    Such a record's device is where version 1 has the CPU. Raises LogFormatError: no blktrace data,
+    or an unknown version.
+    """
     magic = data[:MAGIC_BYTES]
     order = byte_order(magic)
     if order is None:
@@ -175,13 +177,16 @@ def check_start(data: bytes, name: str) -> ByteOrder:
             f"the magic number {MAGIC | VERSION:#x}; give files that blktrace wrote, or a stream "
             "of `blkparse -d` or of the ftrace blk tracer"
         )
-    version = version_of(magic, order)
+    version = magic[0] if order == "<" else magic[3]
     if version not in (VERSION, VERSION_2):
         raise LogFormatError(
             f"{name}: blktrace format version {version}; this reader knows {VERSION} and "
             f"{VERSION_2}: get a newer biotrail"
         )
-    return order
+    if version == VERSION_2 or len(data) < CUT.itemsize:
+        return order, False
+    as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
+    return order, bool(as_1["cpu"][0] >> MINOR_BITS)
 
 
 class RecordPlaces(NamedTuple):
@@ -194,19 +199,6 @@ class RecordPlaces(NamedTuple):
     at: I64
     gaps: list[tuple[int, int]]
     rest: int
-
-
-def is_cut(data: bytes, order: ByteOrder) -> bool:
-    """Return whether `data` begins with a CUT record: its device is where version 1 has the CPU."""
-    if len(data) < CUT.itemsize or version_of(data, order) != VERSION:
-        return False
-    as_1 = np.frombuffer(data, RECORD.newbyteorder(order), 1)
-    return bool(as_1["cpu"][0] >> MINOR_BITS)
-
-
-def version_of(data: bytes, order: ByteOrder) -> int:
-
-    return data[0] if order == "<" else data[MAGIC_BYTES - 1]
 
 
 def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
@@ -258,7 +250,6 @@ def _candidates(data: U8, order: ByteOrder) -> I64:
 
 
 def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
-
     second: Bool = data[at + (0 if order == "<" else 3)] == VERSION_2
     return second
 
@@ -291,6 +282,5 @@ def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArr
 
 
 def gather(data: U8, at: I64, count: int) -> U8:
-
     windows = np.lib.stride_tricks.sliding_window_view(data, count)
     return np.ascontiguousarray(windows[at])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.events.tables import Bool
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blktrace.files import RecordBatch
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
@@ -61,23 +61,20 @@ class Numbers:
             here = rows[keys == key]
             number = head["sequence"][here].astype(np.int64)
             time = head["time"][here].astype(np.int64)
-            self._compare((key >> 32, key & 0xFFFFFFFF), here, number, time, found)
-        return found
-
-    def _compare(self, key: Key, rows: I64, number: I64, time: I64, found: NumberCheck) -> None:
-
-        if key not in self._newest:
-            self._newest[key] = int(number[0]) - 1, int(time[0])
-        before, since = self._newest[key]
-        step = np.diff(number, prepend=before)
-        if (step > 0).all():
+            device_cpu = key >> 32, key & 0xFFFFFFFF
+            first = int(number[0]) - 1, int(time[0])
+            before, since = self._newest.setdefault(device_cpu, first)
+            step = np.diff(number, prepend=before)
+            if (step <= 0).any():
+                columns = here.tolist(), number.tolist(), time.tolist()
+                self._go_back(device_cpu, *columns, found)
+                continue
             times = np.concatenate([[since], time])
             for row in np.flatnonzero(step > 1).tolist():
-                end = int(times[row + 1])
-                found.steps.append(Step(key, int(times[row]), end, int(step[row]) - 1))
-            self._newest[key] = int(number[-1]), int(time[-1])
-            return
-        self._go_back(key, rows.tolist(), number.tolist(), time.tolist(), found)
+                start, end = times[row : row + 2].tolist()
+                found.steps.append(Step(device_cpu, start, end, int(step[row]) - 1))
+            self._newest[device_cpu] = int(number[-1]), int(time[-1])
+        return found
 
     def _go_back(
         self, key: Key, rows: list[int], number: list[int], time: list[int], found: NumberCheck
@@ -104,7 +101,6 @@ LETTERS = "QGMFXAcIRmDCPU"
 
 
 def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
-
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
     return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
@@ -129,7 +125,6 @@ class RecordSource(ForeignSource):
     """
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
-
         super().__init__(given, tool)
         self.messages: list[Message] = []
         self.messages_met = 0
@@ -143,7 +138,6 @@ class RecordSource(ForeignSource):
         self._met: set[int] = set()
 
     def report_rest(self) -> None:
-
         for name, count in self._repeats.items():
             self.problems.append(
                 f"{name}: {count} records have numbers and times that were there before: a part "

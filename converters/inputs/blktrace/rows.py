@@ -95,7 +95,6 @@ class TranslatedRecords:
 
 class Translator:
     def __init__(self, context: Context) -> None:
-
         self._op = context.op_number
         self._flag = context.flag_mask
         self._swapper_named = False
@@ -237,7 +236,6 @@ class Translator:
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
 
     def _opf(self, category: U32) -> U32:
-
         write = has(category, Category.WRITE)
         opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
         flush = has(category, Category.FLUSH)
@@ -252,7 +250,6 @@ class Translator:
 
 
 def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-
     rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
     numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
     known: dict[int, str] = {int(a): a.name.lower() for a in Act}

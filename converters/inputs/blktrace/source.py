@@ -10,12 +10,11 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import U64
 from biotrail.converters.inputs.blktrace.files import RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
 from biotrail.converters.inputs.blktrace.records import LETTERS, RecordSource
 from biotrail.converters.inputs.blktrace.rows import Translator
-from biotrail.converters.inputs.foreign import without_block_events
+from biotrail.converters.inputs.foreign import MAX_NS, without_block_events
 from biotrail.recorder.schema.records import Kind
 
 BLOCK_BYTES = 1 << 20
@@ -48,7 +47,16 @@ class BlktraceSource(RecordSource):
         if all(file.empty for file in self._files):
             raise without_block_events(self.name, self.tool, "empty: there is not one record")
         if absent := sorted(set(range(max(found, default=0))) - set(found)):
-            self._add_absent(absent)
+            heads = [file.first.head for file in self._files if file.first is not None]
+            begin = min((int(head["time"].min()) for head in heads if len(head)), default=0)
+            end = max(begin, *(file.newest() for file in self._files))
+            for cpu in absent:
+                self.add_loss(begin, end, cpu, -1)
+            self.remark(
+                f"no file for CPU {', '.join(map(str, absent))}: it was offline, or its events are "
+                "missing; all I/O counts as recorded while events were lost (blkparse stops "
+                "reading at the first CPU without a file)"
+            )
         for file in self._files:
             if file.cut:
                 self.remarks.append(
@@ -60,18 +68,6 @@ class BlktraceSource(RecordSource):
         self.size = -1 if -1 in sizes else sum(sizes)
         self._describe()
         self._reported = [0] * len(self._files)
-
-    def _add_absent(self, cpus: list[int]) -> None:
-        heads = [file.first.head for file in self._files if file.first is not None]
-        first = min((int(head["time"].min()) for head in heads if len(head)), default=0)
-        last = max(file.newest() for file in self._files)
-        for cpu in cpus:
-            self.add_loss(first, max(first, last), cpu, -1)
-        self.remark(
-            f"no file for CPU {', '.join(map(str, cpus))}: it was offline, or its events are "
-            "missing; all I/O counts as recorded while events were lost (blkparse stops reading at "
-            "the first CPU without a file)"
-        )
 
     def _describe(self) -> None:
         """Take clocks and device into the header, by the first batch of each file."""
@@ -86,25 +82,19 @@ class BlktraceSource(RecordSource):
             devices.update(np.unique(batch.head["device"]).tolist())
             clock = Translator(Context({})).rows(batch).clock if notes.any() else None
             if clock is not None:
-                times = batch.head["time"][~notes]
-                first.append((self._event_time_of(clock[0], times), clock[1]))
+                noted, realtime = clock
+                begin = int(batch.head["time"][~notes].min(initial=np.uint64(MAX_NS)))
+                if begin < noted:
+                    # It subtracts the first event's time from events, but not from notes.
+                    self.remark(
+                        "blkparse -d made all times relative to the first event; wall-clock times "
+                        "are early by the time between the trace's start and that event"
+                    )
+                first.append((min(noted, begin), realtime))
         if first:
             self.set_clocks(*min(first), _CLOCK_UNCERTAINTY_NS)
         if self.set_name is not None and len(devices) == 1:
             self.header["devices"] = [{"dev": devices.pop(), "name": self.set_name}]
-
-    def _event_time_of(self, noted: int, times: U64) -> int:
-        """Return the time (ns) of a timestamp note in the time base of the events (`times`).
-
-        `blkparse -d` subtracts the first event's time from events but not from notes.
-        """
-        if not len(times) or int(times.min()) >= noted:
-            return noted
-        self.remark(
-            "blkparse -d made all times relative to the first event; wall-clock times are early by "
-            "the time between the trace's start and that event"
-        )
-        return int(times.min())
 
     def pieces(self) -> Iterator[tuple[Events, int, int]]:
         """Yield each batch's events; the file furthest behind in time is read next."""

@@ -42,7 +42,6 @@ class Owners:
         return rows.without(foreign)
 
     def remarks(self, name: str) -> list[str]:
-
         return [
             f"{name}: {count} events of buffer {buffer or 'top'!r} left out: buffer "
             f"{owner or 'top'!r} has the same events of the same devices"

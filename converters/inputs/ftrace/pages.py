@@ -65,7 +65,7 @@ class PageEvents:
     at: offset (bytes) of each event's data in the block; size: its bytes; time: of the trace's
     clock, int64; page: index of its page. lost: number of events lost before each page, -1 unknown
     (pages,). begin: each page's own time (pages,). unreadable: bytes of pages that could not be
-    read; bad_page: the first such page, -1 for none.
+    read.
     """
 
     at: I64
@@ -75,7 +75,6 @@ class PageEvents:
     lost: I64
     begin: I64
     unreadable: int
-    bad_page: int
 
 
 def find_events(data: U8, layout: PageLayout) -> PageEvents:
@@ -144,12 +143,10 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
         _lost(rows, commit, length, layout),
         begin,
         int(unreadable.sum()),
-        int(np.argmax(unreadable > 0)) if unreadable.any() else -1,
     )
 
 
 def _longs(rows: U8, at: I64, layout: PageLayout) -> I64:
-
     kind = "<" if layout.order == "little" else ">"
     columns = at[:, None] + np.arange(layout.commit_bytes)
     taken = np.take_along_axis(rows, columns, axis=1)
@@ -207,7 +204,7 @@ class CpuPages:
         page = self.buffer.page_bytes
         wanted = max(BLOCK_BYTES, _PAGES_AT_LEAST * page)
         rest = b""
-        for piece in self._pieces(wanted):
+        for piece in self.pieces(wanted):
             rest += piece
             if len(rest) >= wanted:
                 whole = len(rest) // page * page
@@ -223,14 +220,8 @@ class CpuPages:
                 f"(CPU {self.where.cpu}) are no whole page; left out"
             )
 
-    def first_page(self) -> U8:
-
-        page = self.buffer.page_bytes
-        data = next(self._pieces(page), b"")
-        return np.frombuffer(data[:page] if len(data) >= page else b"", np.uint8)
-
-    def _pieces(self, size: int) -> Iterator[bytes]:
-
+    def pieces(self, size: int) -> Iterator[bytes]:
+        """Yield the pages' bytes: chunks where they are compressed, else `size` at a time."""
         fields, compressed = self.fields, self.buffer.compressed
         end = self.where.offset + COUNT_BYTES * compressed + self.where.size
         if end > fields.size:

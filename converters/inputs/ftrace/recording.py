@@ -30,7 +30,6 @@ class Fields:
     """A position in a file or a decompressed section, which each read advances."""
 
     def __init__(self, stream: BinaryIO, name: str, order: ByteOrder = "little") -> None:
-
         self.stream = stream
         self.name = name
         self.order: ByteOrder = order
@@ -40,11 +39,9 @@ class Fields:
 
     @property
     def at(self) -> int:
-
         return self.stream.tell()
 
     def seek(self, offset: int) -> None:
-
         if not 0 <= offset <= self.size:
             raise LogFormatError(
                 f"{self.name}: refers to offset {offset}, but ends at {self.size}: the file is "
@@ -53,7 +50,6 @@ class Fields:
         self.stream.seek(offset)
 
     def take(self, count: int) -> bytes:
-
         at = self.at
         if count > self.size - at:
             raise LogFormatError(
@@ -69,11 +65,9 @@ class Fields:
             ) from error
 
     def number(self, count: int) -> int:
-
         return int.from_bytes(self.take(count), self.order)
 
     def string(self) -> str:
-
         at, text = self.at, b""
         while b"\0" not in text:
             more = self.stream.read(_STRING_PIECE)
@@ -88,7 +82,6 @@ class Fields:
         return text.decode("utf-8", "replace")
 
     def block(self, length_bytes: int = 8) -> bytes:
-
         return self.take(self.number(length_bytes))
 
 
@@ -228,7 +221,6 @@ class Recording:
         return "<" if self.order == "little" else ">"
 
     def add_counts(self, text: str) -> None:
-
         pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
         if "Buffer" in pairs:
             self.counted_buffer = pairs["Buffer"]
@@ -280,9 +272,8 @@ def read_recording(stream: BinaryIO, name: str) -> Recording:
 
 
 def _read_version_6(fields: Fields, recording: Recording) -> None:
-    read_headers(fields, recording)
-    read_ftrace_formats(fields, recording)
-    read_event_formats(fields, recording)
+    for option in (Option.HEADER_INFO, Option.FTRACE_EVENTS, Option.EVENT_FORMATS):
+        _read_section(option, fields, recording)
     # kallsyms, printk_formats, and saved_cmdlines, as events have their thread's name.
     for length_bytes in (4, 4, 8):
         length = fields.number(length_bytes)
@@ -303,7 +294,13 @@ def _read_table(
     instances = []
     kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"options"):
-        instances = _read_options_6(fields, recording)
+        while (option := fields.number(2)) != Option.DONE:
+            data = fields.block(4)
+            if option == Option.BUFFER and len(data) > 8:
+                text = data[8:].split(b"\0")[0].decode("utf-8", "replace")
+                instances.append((text, int.from_bytes(data[:8], recording.order)))
+            else:
+                read_option(option, data, recording)
         kind = fields.take(_KIND_BYTES)
     if kind.startswith(b"latency"):
         recording.has_text = True
@@ -325,18 +322,6 @@ def _read_table(
     return instances
 
 
-def _read_options_6(fields: Fields, recording: Recording) -> list[tuple[str, int]]:
-    instances = []
-    while (option := fields.number(2)) != Option.DONE:
-        data = fields.block(4)
-        if option == Option.BUFFER and len(data) > 8:
-            text = data[8:].split(b"\0")[0].decode("utf-8", "replace")
-            instances.append((text, int.from_bytes(data[:8], recording.order)))
-        else:
-            read_option(option, data, recording)
-    return instances
-
-
 def _read_version_7(fields: Fields, recording: Recording) -> None:
     recording.codec = fields.string().lower()
     fields.string()
@@ -351,16 +336,16 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
         read.add(offset)
         fields.seek(offset)
         offset = _read_options_7(fields, recording)
-    for option, reader, what in (
-        (Option.EVENT_FORMATS, read_event_formats, ""),
-        (Option.HEADER_INFO, read_headers, "the layout of pages is taken to be the usual one"),
-        (Option.FTRACE_EVENTS, read_ftrace_formats, "ftrace's own events have no names"),
+    for option, what in (
+        (Option.EVENT_FORMATS, ""),
+        (Option.HEADER_INFO, "the layout of pages is taken to be the usual one"),
+        (Option.FTRACE_EVENTS, "ftrace's own events have no names"),
     ):
         if option not in recording.sections:
             continue
         try:
             fields.seek(recording.sections[option])
-            reader(_section(fields, recording)[0], recording)
+            _read_section(option, _section(fields, recording)[0], recording)
         except LogFormatError as error:
             if not what:
                 raise
@@ -384,66 +369,47 @@ def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
 
 
 def _read_options_7(fields: Fields, recording: Recording) -> int:
-
+    """Read a section of options; return the offset of the next one, 0 after the last."""
     options = _section(fields, recording)[0]
     while True:
-        option, data = options.number(2), options.block(4)
-        if option == Option.DONE:
+        number, data = options.number(2), options.block(4)
+        if number == Option.DONE:
             return int.from_bytes(data[:8], recording.order)
-        if option == Option.BUFFER:
-            _read_buffer_7(fields, data, recording)
-        elif option == Option.BUFFER_TEXT:
+        if number == Option.BUFFER_TEXT:
             recording.has_text = True
+        elif number != Option.BUFFER:
+            read_option(number, data, recording)
         else:
-            read_option(option, data, recording)
+            option = Fields(io.BytesIO(data), fields.name, recording.order)
+            offset, name, clock = option.number(8), option.string(), option.string()
+            buffer = Buffer(name, clock, option.number(4))
+            for _ in range(option.number(4)):
+                cpu = CpuData(option.number(4), option.number(8), option.number(8))
+                buffer.cpus += [cpu] if cpu.size else []
+            if buffer.cpus:
+                here = fields.at
+                fields.seek(offset)
+                _, buffer.compressed, buffer.end = _section(fields, recording)
+                recording.buffers.append(buffer)
+                fields.seek(here)
 
 
-def _read_buffer_7(fields: Fields, data: bytes, recording: Recording) -> None:
-    """Add a buffer to `recording`, by its option's data and what its section's header says.
-
-    The position of `fields` stays.
-    """
-    option = Fields(io.BytesIO(data), fields.name, recording.order)
-    offset, name, clock = option.number(8), option.string(), option.string()
-    buffer = Buffer(name, clock, option.number(4))
-    for _ in range(option.number(4)):
-        cpu = CpuData(option.number(4), option.number(8), option.number(8))
-        if cpu.size:
-            buffer.cpus.append(cpu)
-    if buffer.cpus:
-        here = fields.at
-        fields.seek(offset)
-        _, buffer.compressed, buffer.end = _section(fields, recording)
-        recording.buffers.append(buffer)
-        fields.seek(here)
-
-
-def read_headers(fields: Fields, recording: Recording) -> None:
-
-    fields.string()
-    recording.header_page = fields.block().decode("utf-8", "replace")
-    fields.string()
-    fields.block()
-
-
-def read_ftrace_formats(fields: Fields, recording: Recording) -> None:
-
-    recording.formats["ftrace"] = _formats(fields)
-
-
-def read_event_formats(fields: Fields, recording: Recording) -> None:
-
-    for _ in range(fields.number(4)):
-        system = fields.string()
-        recording.formats.setdefault(system, []).extend(_formats(fields))
-
-
-def _formats(fields: Fields) -> list[str]:
-    return [fields.block().decode("utf-8", "replace") for _ in range(fields.number(4))]
+def _read_section(option: Option, fields: Fields, recording: Recording) -> None:
+    """Read the texts of header_page and header_event, or formats of events by system."""
+    if option == Option.HEADER_INFO:
+        fields.string()
+        recording.header_page = fields.block().decode("utf-8", "replace")
+        fields.string()
+        fields.block()
+        return
+    # ftrace's own events stand alone.
+    for _ in range(1 if option == Option.FTRACE_EVENTS else fields.number(4)):
+        system = "ftrace" if option == Option.FTRACE_EVENTS else fields.string()
+        texts = [fields.block().decode("utf-8", "replace") for _ in range(fields.number(4))]
+        recording.formats.setdefault(system, []).extend(texts)
 
 
 def read_option(option: int, data: bytes, recording: Recording) -> None:
-
     def number(at: int, count: int) -> int:
         return int.from_bytes(data[at : at + count], recording.order)
 
@@ -489,6 +455,5 @@ def _integer(text: str) -> int:
 
 
 def chosen_clock(text: str) -> str:
-
     match = re.search(r"\[([\w.-]+)\]", text)
     return match[1] if match else ""

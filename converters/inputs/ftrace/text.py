@@ -65,7 +65,6 @@ _IDENTIFYING = (
 class EventLines(Lines):
     @property
     def decimals(self) -> int:
-
         return int(self.column("decimals").min()) if len(self) else -1
 
     @property
@@ -128,6 +127,10 @@ _LOOKED_AT = 1 << 12
 _STEPS = {3: "1 ms", 6: "1 µs"}
 _ZEROS = -1  # kind, beside those of KINDS, of a line with zeros
 _LOST = re.compile(rb"(?:\S+: +)?CPU:(\d+) \[(?:LOST )?(?:(\d+) )?EVENTS(?: DROPPED)?\]")
+_BEGINNING = 1 << 16
+"""Bytes of a block within which a mail's own words end."""
+_QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
+"""The marks by which mail quotes lines."""
 _STARTED = re.compile(rb"#+ CPU (\d+) buffer started #+")
 _COMMENTS = (b"#", b"cpus=", b"version = ", b"CPU ")
 """Beginnings of lines that the tools write beside events."""
@@ -138,7 +141,6 @@ class TextSource(TracepointSource):
     """Printed events, by the path of a file, which may be a gzip or zstd file, or as a stream."""
 
     def __init__(self, path: PathOrStream) -> None:
-
         super().__init__(path, "ftrace text")
         self._text = TextFile(path, self.name)
         self.size = self._text.size
@@ -158,17 +160,14 @@ class TextSource(TracepointSource):
         self._left_out_lines = Examples()
         self._bad_lines = Examples()
         self._blocks = without_zeros(self._text.blocks())
-        if isinstance(path, str | os.PathLike):
-            self._refuse_short()
-
-    def _refuse_short(self) -> None:
-        begun = list(islice(self._blocks, 2))
-        self._blocks = chain(begun, self._blocks)
-        data = begun[0].data if begun else self._text.first
-        if len(begun) < 2 and b"block_" not in data:
-            lines = self._reader.read(data)
-            if not any(other.kind != KINDS["no event"] for other in lines.others):
-                raise self._nothing_read()
+        if isinstance(path, str | os.PathLike):  # a short text without an event is refused
+            begun = list(islice(self._blocks, 2))
+            self._blocks = chain(begun, self._blocks)
+            data = begun[0].data if begun else self._text.first
+            if len(begun) < 2 and b"block_" not in data:
+                others = self._reader.read(data).others
+                if not any(other.kind != KINDS["no event"] for other in others):
+                    raise self._nothing_read()
 
     def batches(self) -> Iterator[Batch]:
         """Yield the events of each block of lines, in the order of the lines."""
@@ -182,7 +181,8 @@ class TextSource(TracepointSource):
                     f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', "
                     "not seconds: record with trace_clock 'mono'"
                 )
-            if self._snapshots.are_differences(lines):
+            small = len(lines) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
+            if self._snapshots.goes_back_everywhere and small:
                 raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
             if lines.decimals > 0:
                 self._digits = min(self._digits, lines.decimals)
@@ -200,7 +200,10 @@ class TextSource(TracepointSource):
 
     def _read(self, block: "Block") -> EventLines:
         """Return a block's lines, with those of other layouts as if they were of the usual one."""
-        block.data = layouts.without_quotes(block.data)
+        data = block.data
+        quoted = data.startswith(b">") or b"\n>" in data[:_BEGINNING]
+        if quoted and 2 * (data.count(b"\n>") + data.startswith(b">")) >= data.count(b"\n"):
+            block.data = _QUOTES.sub(b"", data)
         lines = self._reader.read(block.data)
         pieces, done = [], 0
         for other in lines.others:
@@ -496,6 +499,10 @@ class Snapshots:
         self._events += len(again)
         return again
 
+    @property
+    def goes_back_everywhere(self) -> bool:
+        return self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
+
     def _behind_of(self, cpu: int, time: I64, exact: bool) -> tuple[I64, Bool]:
         """Return by how much (ns) a CPU's events, (n,), are older than its newest before them.
 
@@ -513,12 +520,6 @@ class Snapshots:
         behind = np.where(decided > 0, by[decided - 1] > 0, cpu in self._behind)
         (self._behind.add if behind[-1] else self._behind.discard)(cpu)
         return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
-
-    def are_differences(self, lines: EventLines) -> bool:
-        """Return whether times go back everywhere, and are small."""
-        often = self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
-        small = len(lines.time) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
-        return often and small
 
 
 # Damage of a text: zeros where a page was lost, and fewer events than ftrace's header counts.
@@ -568,7 +569,6 @@ class TextDamage:
     """
 
     def __init__(self, source: ForeignSource) -> None:
-
         self._source = source
         self.overwritten = 0
         self.section = _Section()
@@ -618,7 +618,6 @@ class TextDamage:
         self._end_section()
 
     def report(self) -> None:
-
         for place in self.zeros[:_NAMED_AT_MOST]:
             self._source.problem(
                 f"{place.zeros:,} bytes of zeros at byte {place.offset:,} of the text "
@@ -632,7 +631,6 @@ class TextDamage:
             self._source.problem(text)
 
     def _end_section(self) -> None:
-
         one = self.section
         missing = one.counted - one.read - one.lost
         if one.counted < 0 or missing <= 0:

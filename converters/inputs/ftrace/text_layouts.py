@@ -188,19 +188,4 @@ def usual(line: bytes) -> bytes | None:
 
 
 def unreadable(lines: bytes) -> Unreadable | None:
-
     return next((one for one in UNREADABLE if one.pattern.search(lines)), None)
-
-
-_BEGINNING = 1 << 16
-
-_QUOTES = re.compile(rb"^(?:> ?)+", re.MULTILINE)
-
-
-def without_quotes(data: bytes) -> bytes:
-
-    if not data.startswith(b">") and b"\n>" not in data[:_BEGINNING]:
-        return data
-    if 2 * (data.count(b"\n>") + data.startswith(b">")) < data.count(b"\n"):
-        return data
-    return _QUOTES.sub(b"", data)

@@ -148,7 +148,6 @@ class TraceDatSource(TracepointSource):
         return [buffer for buffer in buffers if buffer.clock == clock]
 
     def _describe(self) -> None:
-
         if self.recording.kernel:
             self.header["kernel"] = {"release": self.recording.kernel}
         if self.recording.tool:
@@ -162,7 +161,15 @@ class TraceDatSource(TracepointSource):
                 "times are the guest's own; the offsets to the host's, which trace-cmd recorded, "
                 "are not applied"
             )
-        self._first = self._first_time()
+        # The time (ns) at which the earliest first page of a CPU begins; 0 without any.
+        times = []
+        for pages in self._cpus:
+            first = CpuPages(self._fields, self.recording, pages.buffer, pages.where)
+            page = next(first.pieces(pages.buffer.page_bytes), b"")[: pages.buffer.page_bytes]
+            if len(page) == pages.buffer.page_bytes:
+                found = find_events(np.frombuffer(page, np.uint8), self._layout(pages))
+                times.append(self._in_ns(found.begin)[0])
+        self._first = max(int(min(times, default=0)), 0)
         if self.recording.date_ns is None:
             return
         if any(not pages.buffer.name for pages in self._cpus):
@@ -173,15 +180,6 @@ class TraceDatSource(TracepointSource):
                 "the wall-clock time that trace-cmd recorded (--date) is of the top buffer's "
                 "clock, which an instance's need not be: not applied"
             )
-
-    def _first_time(self) -> int:
-        """Return the time (ns) at which the earliest first page of a CPU begins; 0 without any."""
-        times = []
-        for pages in self._cpus:
-            page = CpuPages(self._fields, self.recording, pages.buffer, pages.where).first_page()
-            if len(page):
-                times.append(self._in_ns(find_events(page, self._layout(pages)).begin)[0])
-        return max(int(min(times, default=0)), 0)
 
     def _layout(self, pages: CpuPages) -> PageLayout:
         recording = self.recording
@@ -203,7 +201,6 @@ class TraceDatSource(TracepointSource):
         return time + np.int64(offset) if offset else time
 
     def batches(self) -> Iterator[Batch]:
-
         readers = {index: pages.blocks() for index, pages in enumerate(self._cpus)}
         while readers:
             index = min(readers, key=lambda i: self._cpus[i].reached)
@@ -229,7 +226,6 @@ class TraceDatSource(TracepointSource):
             self._stream.close()
 
     def _check_counts(self) -> None:
-
         found = {(pages.buffer.name, pages.where.cpu): pages.events for pages in self._cpus}
         read = {pages.buffer.name for pages in self._cpus}
         left_out = {b.name for b in self.recording.buffers if b.cpus} - read
@@ -299,7 +295,6 @@ class TraceDatSource(TracepointSource):
     def _rows(
         self, block: U8, found: PageEvents, time: I64, cpu: int
     ) -> tuple[list[TracepointRows], Counter[str]]:
-
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
         ids[good] = _gather(block, found.at[good], f"{self.recording.numpy_order}u2")
@@ -330,12 +325,10 @@ class TraceDatSource(TracepointSource):
 
 
 def _of_instance(buffer: str) -> str:
-
     return f" of instance {buffer!r}" if buffer else ""
 
 
 def _gather(data: U8, at: I64, kind: np.dtype[np.void] | str) -> NDArray[Any]:
-
     dtype: np.dtype[Any] = np.dtype(kind)
     raw = np.dtype((np.void, dtype.itemsize))
     windows = np.ndarray((len(data) - dtype.itemsize + 1,), raw, data.data, strides=(1,))

@@ -59,7 +59,6 @@ class Layout:
     """
 
     def __init__(self, native: Any, event_class: Any) -> None:
-
         self.name = event_class.name or f"event {event_class.id}"
         self.count = 0
         self.records: list[bytes] = []
@@ -70,7 +69,15 @@ class Layout:
         if not self.name.startswith("block_") and self.name != DISK_NAME:
             return
         context = event_class.stream_class.event_common_context_field_class
-        getters = _getters(native)
+        text = native.field_string_get_value
+        getters: tuple[Getter, ...] = (
+            (bt2._UnsignedIntegerFieldClassConst, ("<u8", native.field_integer_unsigned_get_value)),
+            (bt2._SignedIntegerFieldClassConst, ("<i8", native.field_integer_signed_get_value)),
+            (
+                bt2._StringFieldClassConst,
+                (f"S{_COMM_BYTES}", lambda field: text(field).encode("utf-8", "surrogateescape")),
+            ),
+        )
         self.context = self._add(context, getters, _CONTEXT)
         self.payload = self._add(event_class.payload_field_class, getters, None)
         codes = {"<u8": "Q", "<i8": "q", f"S{_COMM_BYTES}": f"{_COMM_BYTES}s"}
@@ -91,45 +98,16 @@ class Layout:
             taken.append((index, getter[1]))
         return taken
 
-    def take(self) -> tuple[dict[str, Any], bytes]:
-
-        table = {"event": self.name, "count": len(self.records), "fields": self.fields}
-        payload = b"".join(self.records)
-        self.records, self.count = [], 0
-        return table, payload
-
-
-def _getters(native: Any) -> tuple[Getter, ...]:
-    """Return (class of the field, (numpy's type, function that returns a value)) by precedence."""
-    text = native.field_string_get_value
-    return (
-        (bt2._UnsignedIntegerFieldClassConst, ("<u8", native.field_integer_unsigned_get_value)),
-        (bt2._SignedIntegerFieldClassConst, ("<i8", native.field_integer_signed_get_value)),
-        (
-            bt2._StringFieldClassConst,
-            (f"S{_COMM_BYTES}", lambda field: text(field).encode("utf-8", "surrogateescape")),
-        ),
-    )
-
 
 class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
 
     def __init__(self, iterator: Any, name: str) -> None:
-
         self.iterator = iterator
         self.name = name
         self.cpu = -1
         self.reached = 0
         self.began: int | None = None
-
-    def begin_packet(self, message: Any) -> None:
-        context = message.packet.context_field
-        if context is not None and "cpu_id" in context:
-            self.cpu = int(context["cpu_id"])
-        if message.packet.stream.cls.packets_have_beginning_default_clock_snapshot:
-            self.reached = max(self.reached, message.default_clock_snapshot.value)
-            self.began = self.reached if self.began is None else self.began
 
 
 BATCH_EVENTS = 1 << 16
@@ -142,7 +120,6 @@ class Reading:
     """The reading of all streams into frames, the one that is furthest behind in time first."""
 
     def __init__(self, size: int) -> None:
-
         self.native = importlib.import_module("bt2._native_bt")
         self.message_of = importlib.import_module("bt2.message")._create_from_ptr
         self.check = importlib.import_module("bt2.utils")._handle_func_status
@@ -162,7 +139,6 @@ class Reading:
         self.started = False
 
     def open(self, iterators: list[tuple[Any, str]]) -> None:
-
         self.all_streams = [Stream(*pair) for pair in iterators]
         self.streams = [(0, i, stream) for i, stream in enumerate(self.all_streams)]
 
@@ -174,28 +150,23 @@ class Reading:
             self.flush(None)
             return False
         _, number, stream = self.streams[0]
-        messages = self._next(stream)
-        if messages is None or not self._read(messages, stream):
-            heapq.heappop(self.streams)
-        else:
-            heapq.heapreplace(self.streams, (stream.reached, number, stream))
-        if self.pending >= BATCH_EVENTS and self.streams:
-            self.flush(self.streams[0][0])
-        return True
-
-    def _next(self, stream: Stream) -> list[Any] | None:
-        """Return the next messages of a stream; None at its end, or where it cannot be read on."""
         try:
             status, messages = self.native.bt2_self_component_port_input_get_msg_range(
                 stream.iterator._ptr
             )
-            if status == self.native.__dict__.get("MESSAGE_ITERATOR_NEXT_STATUS_END", 1):
-                return None
-            self.check(status, "cannot be read")
+            goes_on = status != self.native.__dict__.get("MESSAGE_ITERATOR_NEXT_STATUS_END", 1)
+            if goes_on:
+                self.check(status, "cannot be read")
         except (bt2._Error, bt2.TryAgain) as error:
             self.problems.append([stream.name, stream.reached, stream.cpu, causes(error)])
-            return None
-        return list(messages)
+            goes_on = False
+        if goes_on and self._read(list(messages), stream):
+            heapq.heapreplace(self.streams, (stream.reached, number, stream))
+        else:
+            heapq.heappop(self.streams)
+        if self.pending >= BATCH_EVENTS and self.streams:
+            self.flush(self.streams[0][0])
+        return True
 
     def _read(self, messages: list[Any], stream: Stream) -> bool:
         """Add events to their classes' records; return False, with a problem, at damage."""
@@ -252,7 +223,12 @@ class Reading:
         if isinstance(message, bt2._StreamBeginningMessageConst):
             self._describe(message.stream)
         elif isinstance(message, bt2._PacketBeginningMessageConst):
-            stream.begin_packet(message)
+            context = message.packet.context_field
+            if context is not None and "cpu_id" in context:
+                stream.cpu = int(context["cpu_id"])
+            if message.packet.stream.cls.packets_have_beginning_default_clock_snapshot:
+                stream.reached = max(stream.reached, message.default_clock_snapshot.value)
+                stream.began = stream.reached if stream.began is None else stream.began
         elif isinstance(message, bt2._DiscardedEventsMessageConst):
             self._add_loss(message, stream, -1 if message.count is None else message.count)
         elif isinstance(message, bt2._DiscardedPacketsMessageConst):
@@ -305,12 +281,12 @@ class Reading:
         passed_over: Counter[str] = Counter()
         for layout in self.layouts.values():
             if layout.records:
-                table, payload = layout.take()
-                tables.append(table)
-                payloads.append(payload)
+                count = len(layout.records)
+                tables.append({"event": layout.name, "count": count, "fields": layout.fields})
+                payloads += layout.records
             elif layout.count:
                 passed_over[layout.name] += layout.count
-                layout.count = 0
+            layout.records, layout.count = [], 0
         frame: dict[str, Any] = {"frame": "batch", "tables": tables, "reached": reached}
         frame |= {"losses": self.losses, "passed_over": passed_over, "problems": self.problems}
         send(frame, b"".join(payloads))
@@ -401,12 +377,24 @@ def _readable(directory: str, scratch: str) -> tuple[str, list[tuple[str, str, i
 def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None, int]:
     """Return a copy of a cut file with its whole packets alone, and how many bytes it is without.
 
-    Where packets end says LTTng's index. (None, all bytes) if there is none, or the copy, too,
-    cannot be opened.
+    Where packets end says LTTng's index (ctf-index.h): a header of four be32 (magic, major, minor,
+    bytes of an entry), and for each packet its offset in bytes, its size in bits, and more, as
+    be64. (None, all bytes) if there is none, or the copy, too, cannot be opened.
     """
     path = os.path.join(directory, name)
     size = os.path.getsize(path)
-    end = _whole_packets(os.path.join(directory, "index", f"{name}.idx"), size)
+    try:
+        with open(os.path.join(directory, "index", f"{name}.idx"), "rb") as stream:
+            magic, _, _, length = _INDEX.unpack(stream.read(_INDEX.size))
+            entries = stream.read()
+    except (OSError, struct.error):
+        return None, size
+    if magic != _INDEX_MAGIC or length < _INDEX_ENTRY.size:
+        return None, size
+    places = range(0, len(entries) - length + 1, length)
+    packets = (_INDEX_ENTRY.unpack_from(entries, at) for at in places)
+    ends = [offset + bits // 8 for offset, bits in packets]
+    end = max((end for end in ends if end <= size), default=0)
     if not end:
         return None, size
     copy = os.path.join(tempfile.mkdtemp(dir=scratch), name)
@@ -416,28 +404,6 @@ def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None
         os.unlink(copy)
         return None, size
     return copy, size - end
-
-
-def _whole_packets(index: str, size: int) -> int:
-    """Return the bytes of the packets that lie in the first `size` bytes of a stream, by its index.
-
-    0 if there is no index, or it is none. index: the path of an LTTng index (ctf-index.h): a header
-    of four be32 (magic, major, minor, bytes of an entry), and for each packet its offset in bytes,
-    its size in bits, and more, as be64.
-    """
-    try:
-        with open(index, "rb") as stream:
-            magic, _, _, length = _INDEX.unpack(stream.read(_INDEX.size))
-            entries = stream.read()
-    except (OSError, struct.error):
-        return 0
-    if magic != _INDEX_MAGIC or length < _INDEX_ENTRY.size:
-        return 0
-    ends = [0]
-    for at in range(0, len(entries) - length + 1, length):
-        offset, bits = _INDEX_ENTRY.unpack_from(entries, at)
-        ends.append(offset + bits // 8)
-    return max(end for end in ends if end <= size)
 
 
 def _span(directories: Sequence[str]) -> tuple[int, int] | None:
@@ -466,7 +432,6 @@ def _stream_files(directory: str) -> list[str]:
 
 
 def read_all(directories: Sequence[str], scratch: str) -> None:
-
     sizes = [os.path.getsize(os.path.join(d, f)) for d in directories for f in _stream_files(d)]
     reading = Reading(sum(sizes))
     opened = []

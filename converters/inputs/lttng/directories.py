@@ -19,7 +19,7 @@ _MAGIC = (b"\x57\x1d\xd1\x75", b"\x75\xd1\x1d\x57")
 _MAGIC_NUMBER = 0x75D11D57
 _TEXT = b"/* CTF 1."
 _STREAM_MAGIC = (b"\xc1\x1f\xfc\xc1", b"\xc1\xfc\x1f\xc1")
-_KERNEL = ("", "kernel", "archives/*/kernel", "*/kernel")
+_KERNEL = ("kernel", "archives/*/kernel", "*/kernel")
 
 _NAMED_AT_MOST = 4
 
@@ -30,13 +30,11 @@ packet, and five bytes of schemes and versions."""
 
 
 def is_lttng(path: str | os.PathLike[str]) -> bool:
-
     place = Path(path)
-    return place.is_dir() and bool(_traces(place) or _user_space(place))
+    return place.is_dir() and any(_traces(place))
 
 
 def is_part(first: bytes) -> bool:
-
     return first.startswith((*_STREAM_MAGIC, *_MAGIC, _TEXT))
 
 
@@ -49,7 +47,7 @@ def find(path: str | os.PathLike[str]) -> tuple[list[Path], list[Path]]:
     place = Path(path)
     if place.is_file():
         raise LogFormatError(f"{path}: a file of a CTF trace: give the directory that it is in")
-    traces, others = _traces(place), _user_space(place)
+    traces, others = _traces(place)
     if not traces:
         raise without_block_events(str(path), "lttng", "user space alone")
     parts = (trace.relative_to(place).parts for trace in traces)
@@ -86,15 +84,13 @@ def _check_metadata(path: Path) -> None:
         )
 
 
-def _traces(place: Path) -> list[Path]:
+def _traces(place: Path) -> tuple[list[Path], list[Path]]:
+    """Return (the kernel's traces, user space's parts) in a directory, sorted."""
+    others = sorted(p for p in (place / "ust", *place.glob("*/ust")) if p.is_dir())
     if _is_trace(place):
-        return [place]
-    found = {path for where in _KERNEL[1:] for path in place.glob(where) if _is_trace(path)}
-    return sorted(found)
-
-
-def _user_space(place: Path) -> list[Path]:
-    return sorted(p for p in (place / "ust", *place.glob("*/ust")) if p.is_dir())
+        return [place], others
+    found = {path for where in _KERNEL for path in place.glob(where) if _is_trace(path)}
+    return sorted(found), others
 
 
 def _is_trace(directory: Path) -> bool:

@@ -13,7 +13,6 @@ FRAME = struct.Struct("<II")
 
 
 def send(frame: dict[str, Any], payload: bytes = b"") -> None:
-
     text = json.dumps(frame, default=str).encode()
     sys.stdout.buffer.write(FRAME.pack(len(text), len(payload)) + text + payload)
     sys.stdout.buffer.flush()

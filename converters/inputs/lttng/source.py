@@ -109,7 +109,6 @@ class LttngSource(TracepointSource):
             self.problems.append(f"{path}: {size} bytes cannot be read: {why}")
 
     def batches(self) -> Iterator[Batch]:
-
         reached = 0
         for frame in self._reading.frames():
             if frame.kind == "error":
@@ -147,7 +146,6 @@ class LttngSource(TracepointSource):
         return Batch(rows, reached, self._offset(reached), losses, passed_over)
 
     def _rows(self, event: str, records: NDArray[np.void]) -> TracepointRows:
-
         names = records.dtype.names or ()
         columns: dict[str, Column] = {name: records[name] for name in names if name not in _OWN}
         if "rwbs" in columns and columns["rwbs"].dtype.kind in "iu":
@@ -222,7 +220,6 @@ class Frame(NamedTuple):
 
     @property
     def kind(self) -> str:
-
         return str(self.facts["frame"])
 
 
@@ -231,7 +228,17 @@ class Reading:
         """Start the child, and wait for its first frame. Raises LogFormatError."""
         self.place = traces[0]
         for python in interpreters():
-            self._start(python, traces)
+            # Removed here: a child that is killed cannot.
+            scratch = tempfile.TemporaryDirectory()
+            self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by _end
+            self._child = subprocess.Popen(
+                # -I: modules in PYTHONPATH or the current directory cannot be imported.
+                [python, "-I", "-B", "-c", _PROGRAM, str(_ROOT), scratch.name, *map(str, traces)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self._said,
+            )
+            self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
             self.first = self._receive()
             if not self.first.facts.get("missing"):
                 break
@@ -248,24 +255,7 @@ class Reading:
                 "copy the trace again, whole"
             )
 
-    def _start(self, python: str, traces: Sequence[Path]) -> None:
-        """Start the child by this interpreter; its standard error goes to `_said`.
-
-        It gets a directory for copies, which is removed here: a child that is killed cannot.
-        """
-        scratch = tempfile.TemporaryDirectory()
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed by _end
-        self._child = subprocess.Popen(
-            # -I: modules in PYTHONPATH or the current directory cannot be imported.
-            [python, "-I", "-B", "-c", _PROGRAM, str(_ROOT), scratch.name, *map(str, traces)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=self._said,
-        )
-        self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
-
     def frames(self) -> Iterator[Frame]:
-
         frame = self.first
         while frame.kind not in ("end", "error"):
             frame = self._receive()
@@ -285,17 +275,14 @@ class Reading:
             text, records = pipe.read(length), pipe.read(payload)
             if len(text) == length and len(records) == payload:
                 return Frame(json.loads(text), records)
-        return Frame({"frame": "error", "text": self._last_words()}, b"")
-
-    def _last_words(self) -> str:
-        """Return how a child that ended early did so: its signal or status, and what it said."""
+        # The child ended early: how it did, and what it said.
         status = self._child.wait()
         how = f"signal {-status}" if status < 0 else f"status {status}"
         self._said.seek(0)
         # babeltrace2 draws a picture before what it says of a failed assertion.
         lines = self._said.read(_SAID_BYTES).decode("ascii", "ignore").splitlines()
-        said = [text for line in lines if (text := line.lstrip("() ").rstrip())]
-        return ": ".join([f"it ended by {how}", *said[-1:]])
+        said = [word for line in lines if (word := line.lstrip("() ").rstrip())]
+        return Frame({"frame": "error", "text": ": ".join([f"it ended by {how}", *said[-1:]])}, b"")
 
 
 def interpreters() -> list[str]:

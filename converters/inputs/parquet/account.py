@@ -88,23 +88,25 @@ class Metadata:
 
 
 def clock_of(row: I64) -> dict[str, int] | None:
-
     names = _CHUNK_COLUMNS[2:]
     return None if row[2] == NO_CLOCK else dict(zip(names, row[2:].tolist(), strict=True))
 
 
 def chunk_row(events: int, complete_to: int, clock: Mapping[str, int] | None) -> list[int]:
-
     reading = [NO_CLOCK] * 4 if clock is None else [int(clock[k]) for k in _CHUNK_COLUMNS[2:]]
     return [events, complete_to, *reading]
 
 
 def pack(metadata: Metadata) -> dict[str, str]:
     """Return the keys and values for a Parquet file's metadata, which `unpack` reads."""
+    # Chunks take a few bytes each: row differences, column by column, zstd, base64.
+    chunks = metadata.chunks
+    steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
+    data = np.ascontiguousarray(steps.T, "<i8").tobytes()
     parts = {
         **pack_facts(metadata.facts),
         "account": pack_json(asdict(metadata.account)),
-        "chunks": _pack_chunks(metadata.chunks),
+        "chunks": base64.b64encode(zstandard.ZstdCompressor().compress(data)).decode(),
     }
     parts = {"format": str(major_of(metadata.facts.header)), **parts, "crc32": _checksum(parts)}
     return {PREFIX + key: value for key, value in parts.items()}
@@ -134,12 +136,16 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
             raise LogFormatError(f"{name}: the log's {key} is missing; {_MAKE_AGAIN}")
     account = _account(name, unpack_json(name, parts["account"], "its account"))
     chunks = _unpack_chunks(name, parts["chunks"])
-    _check(name, account, chunks)
+    if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
+        raise _wrong(name, "has row groups that do not cover its chunks")
+    if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
+        raise _wrong(name, "has chunks of impossible times")
+    if int(chunks[:, 0].sum()) != account.events:
+        raise _wrong(name, "has chunks whose events do not add up to its number of events")
     return Metadata(unpack_facts(name, parts), account, chunks)
 
 
 def not_ours(name: str) -> LogFormatError:
-
     return LogFormatError(
         f"{name}: is a Parquet file, but no archive of events: give one that `biotrail archive` "
         "wrote"
@@ -151,15 +157,7 @@ def _checksum(parts: Mapping[str, str]) -> str:
     return f"{zlib.crc32(''.join(parts.get(key, '') for key in _PACKED).encode()):08x}"
 
 
-def _pack_chunks(chunks: I64) -> str:
-    """Return chunks as text, a few bytes each: row differences, by column, zstd, base64."""
-    steps = np.diff(chunks, axis=0, prepend=np.zeros((1, chunks.shape[1]), np.int64))
-    data = np.ascontiguousarray(steps.T, "<i8").tobytes()
-    return base64.b64encode(zstandard.ZstdCompressor().compress(data)).decode()
-
-
 def _unpack_chunks(name: str, packed: bytes) -> I64:
-
     row = 8 * len(_CHUNK_COLUMNS)
     try:
         data = base64.b64decode(packed, validate=True)
@@ -201,16 +199,5 @@ def _account(name: str, value: dict[str, Any]) -> Account:
     return account
 
 
-def _check(name: str, account: Account, chunks: I64) -> None:
-
-    if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
-        raise _wrong(name, "has row groups that do not cover its chunks")
-    if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
-        raise _wrong(name, "has chunks of impossible times")
-    if int(chunks[:, 0].sum()) != account.events:
-        raise _wrong(name, "has chunks whose events do not add up to its number of events")
-
-
 def _wrong(name: str, what: str) -> LogFormatError:
-
     return LogFormatError(f"{name}: its account {what}: no biotrail writes that; {_MAKE_AGAIN}")

@@ -71,7 +71,6 @@ class Location(NamedTuple):
     url: str
 
     def child(self, name: str) -> "Location":
-
         before, options = _split_options(self.url)
         path, url = (text.rstrip("/") for text in (self.path, before))
         return Location(self.filesystem, f"{path}/{name}", f"{url}/{name}{options}")
@@ -183,7 +182,6 @@ def expand(url: str, suffix: str = SUFFIX) -> list[str]:
 
 
 def _below(base: Location, recursive: bool) -> list[str]:
-
     selector = fs.FileSelector(base.path, recursive=recursive, allow_not_found=True)
     start = len(base.path.rstrip("/")) + 1
     infos = base.filesystem.get_file_info(selector)

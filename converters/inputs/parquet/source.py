@@ -53,7 +53,18 @@ class ArchiveSource:
         another format, or a directory with no archive or with several.
         """
         if isinstance(path, str | os.PathLike) and os.path.isdir(path):
-            path = only_archive(path)
+            archives = sorted(Path(path, EVENTS).rglob("*.parquet"))
+            if not archives:
+                raise LogFormatError(
+                    f"{os.fspath(path)}: is a directory and no archive: there is no "
+                    f"{EVENTS}/…/*.parquet in it; give a log, or what `biotrail archive` wrote"
+                )
+            if len(archives) > 1:
+                raise LogFormatError(
+                    f"{os.fspath(path)}: holds {len(archives)} recordings; give one of them, such "
+                    f"as {archives[0]}"
+                )
+            path = archives[0]
         self.name = os.fspath(path) if isinstance(path, str | os.PathLike) else "the stream"
         self._stream, self._file, self.size = _open(path, self.name)
         self.metadata: Metadata = unpack(self.name, self._file.metadata.metadata or {})
@@ -74,7 +85,6 @@ class ArchiveSource:
         self._replay_findings(-1)
 
     def _check(self) -> None:
-
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
@@ -100,7 +110,6 @@ class ArchiveSource:
             )
 
     def _group_events(self) -> list[int]:
-
         total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
         counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
         return counts
@@ -261,22 +270,6 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     return stream, file, size
 
 
-def only_archive(directory: str | os.PathLike[str]) -> Path:
-
-    found = sorted(Path(directory, EVENTS).rglob("*.parquet"))
-    if not found:
-        raise LogFormatError(
-            f"{os.fspath(directory)}: is a directory and no archive: there is no "
-            f"{EVENTS}/…/*.parquet in it; give a log, or what `biotrail archive` wrote"
-        )
-    if len(found) > 1:
-        raise LogFormatError(
-            f"{os.fspath(directory)}: holds {len(found)} recordings; give one of them, such as "
-            f"{found[0]}"
-        )
-    return found[0]
-
-
 def is_table(path: str) -> bool:
     """Return whether a file or URL is a dataset's table of bios or requests, by its metadata."""
     try:
@@ -286,7 +279,6 @@ def is_table(path: str) -> bool:
 
 
 def _given(path: str) -> Any:
-
     return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
 
 

@@ -89,7 +89,6 @@ _TEXTS = {
     Feature.CPUDESC: "cpu_model",
 }
 _DESCRIBED = {
-    Feature.TRACING_DATA: "the formats of events are",
     Feature.HOSTNAME: "the host's name is",
     Feature.OSRELEASE: "the kernel's release is",
     Feature.VERSION: "perf's version is",
@@ -137,7 +136,6 @@ class Facts:
         self.events.append(attr)
 
     def add_tracing_data(self, data: bytes) -> None:
-
         self.tracepoints |= read_tracing_data(data, self.where)
 
     def add_feature(self, number: int, data: bytes) -> None:
@@ -161,7 +159,13 @@ class Facts:
                 words = min(cursor.number(4), cursor.rest)
                 self.command = [cursor.padded_text() for _ in range(words)]
             elif number == Feature.EVENT_DESC:
-                self._add_names(cursor)
+                # Each is an attr, the number of its ids, its name, and its ids.
+                count, attr_bytes = cursor.number(4), cursor.number(4)
+                for index in range(count):
+                    cursor.take(attr_bytes)
+                    ids = cursor.number(4)
+                    self.names[index] = cursor.padded_text()
+                    cursor.take(8 * ids)
             elif number == Feature.CLOCK_DATA:
                 cursor.take(8)  # version, clockid
                 wall, own = cursor.number(8), cursor.number(8)
@@ -171,23 +175,16 @@ class Facts:
             self.add_unread(Feature(number), f"{len(data)} bytes")
 
     def add_unread(self, section: Feature, why: str) -> None:
-        """Note that a section could not be read. why: its size, or that the file ends before."""
+        """Note that a section could not be read. Raises LogFormatError: it is needed."""
+        if section == Feature.TRACING_DATA:
+            raise LogFormatError(
+                f"{self.where}: the section with the formats of events cannot be read ({why}): the "
+                "file is cut off or damaged; record again, or copy it again"
+            )
         self.unread.append(
             f"{self.where}: the section {section.name} is empty, cut off or damaged ({why}): "
             f"{_DESCRIBED[section]} not known"
         )
-
-    def _add_names(self, cursor: Cursor) -> None:
-        """Take the names from EVENT_DESC: number of events, size of an attr, each event.
-
-        Each is an attr, the number of its ids, its name, and its ids.
-        """
-        count, attr_bytes = cursor.number(4), cursor.number(4)
-        for index in range(count):
-            cursor.take(attr_bytes)
-            ids = cursor.number(4)
-            self.names[index] = cursor.padded_text()
-            cursor.take(8 * ids)
 
     def tracepoint(self, index: int) -> Tracepoint | None:
         """Return the tracepoint of an event by its index; None: it is none, or has no format."""
@@ -298,15 +295,9 @@ def _opened(stream: BinaryIO, name: str) -> tuple[BinaryIO, Facts]:
         stream, start = copy, 0
     else:
         start = stream.tell() - _PIPE_HEADER_BYTES
-    _read_file(stream, start, facts)
-    return stream, facts
-
-
-def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
-    """Read what a file says of itself, and go to its first record. start: of it in the stream."""
     facts.size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
-    header = Cursor(_read(stream, _FILE_HEADER_BYTES), facts.order, facts.where)
+    header = Cursor(_read(stream, _FILE_HEADER_BYTES), order, name)
     header.take(16)
     attr_bytes = header.number(8)
     attrs_at, attrs_bytes, facts.data_at, data_bytes = (header.number(8) for _ in range(4))
@@ -316,12 +307,13 @@ def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
     _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
     if not data_bytes:
         raise LogFormatError(
-            f"{facts.where}: perf did not finish this file (its data have no size), so the formats "
-            "of its events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
+            f"{name}: perf did not finish this file (its data have no size), so the formats of its "
+            "events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
         )
     facts.data_bytes = data_bytes
     _read_features(stream, start, facts.data_at + data_bytes, features, facts)
     stream.seek(min(start + facts.data_at, _FARTHEST))
+    return stream, facts
 
 
 def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], facts: Facts) -> None:
@@ -354,27 +346,19 @@ def _read_features(
     stream.seek(min(start + at, _FARTHEST))
     table = Cursor(_read(stream, _SECTION_BYTES * len(features)), facts.order, facts.where)
     for number in features:
-        if table.rest < _SECTION_BYTES:
-            _check_needed(number, "the file ends before", facts)
-            continue
-        offset, length = table.number(8), table.number(8)
+        entry = table.take(min(_SECTION_BYTES, table.rest))
         if number not in set(Feature):
             continue
+        if len(entry) < _SECTION_BYTES:
+            facts.add_unread(Feature(number), "the file ends before")
+            continue
+        place = Cursor(entry, facts.order, facts.where)
+        offset, length = place.number(8), place.number(8)
         if length > _MOST_SECTION_BYTES:
-            _check_needed(number, f"{length} bytes", facts)
+            facts.add_unread(Feature(number), f"{length} bytes")
             continue
         stream.seek(min(start + offset, _FARTHEST))
         facts.add_feature(number, _read(stream, length))
-
-
-def _check_needed(number: int, why: str, facts: Facts) -> None:
-    if number == Feature.TRACING_DATA:
-        raise LogFormatError(
-            f"{facts.where}: the section with the formats of events cannot be read ({why}): the "
-            "file is cut off or damaged; record again, or copy it again"
-        )
-    if number in set(Feature):
-        facts.add_unread(Feature(number), why)
 
 
 def _read(stream: BinaryIO, count: int) -> bytes:

@@ -144,9 +144,8 @@ _TRAILER_ORDER = (
 
 _BEHIND_RAW = ~int(2 * SampleType.RAW - 1 | SampleType.IDENTIFIER)
 """Bits of the fields that lie behind RAW: all higher ones, but for IDENTIFIER."""
-_FREQ, _ENABLE_ON_EXEC, _SAMPLE_ID_ALL, _USE_CLOCKID = 10, 12, 18, 25
+_FREQ, _ENABLE_ON_EXEC, _SAMPLE_ID_ALL = 10, 12, 18
 """Bits of perf_event_attr's flags."""
-_CLOCKID_AT = 92
 _LEAST_ATTR_BYTES = 48
 
 
@@ -155,7 +154,7 @@ class Attr:
     """What is needed of a `struct perf_event_attr`.
 
     config: of a tracepoint its ID. size: bytes in the file. period: 1: every event is recorded;
-    n: each n-th; 0: as many as a frequency allows. clockid: None: perf's own clock.
+    n: each n-th; 0: as many as a frequency allows.
     """
 
     type: int
@@ -166,7 +165,6 @@ class Attr:
     read_format: ReadFormat
     sample_id_all: bool
     enable_on_exec: bool
-    clockid: int | None
 
 
 def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
@@ -182,21 +180,15 @@ def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
         # Bit fields begin at the other end on big-endian machines.
         return bool(bits >> (bit if order == "<" else 63 - bit) & 1)
 
-    size = max(size, _LEAST_ATTR_BYTES)
-    clockid = None
-    if flag(_USE_CLOCKID) and size >= _CLOCKID_AT + 4:
-        cursor.take(_CLOCKID_AT - cursor.at)
-        clockid = cursor.number(4)
     return Attr(
         kind,
-        size,
+        max(size, _LEAST_ATTR_BYTES),
         config,
         0 if flag(_FREQ) else period,
         SampleType(sample_type),
         ReadFormat(read_format),
         flag(_SAMPLE_ID_ALL),
         flag(_ENABLE_ON_EXEC),
-        clockid,
     )
 
 
@@ -210,7 +202,6 @@ class SampleLayout:
     """
 
     def __init__(self, attr: Attr) -> None:
-
         self.has = attr.sample_type
         self.read_format = attr.read_format
         present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]

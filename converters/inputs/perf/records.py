@@ -84,15 +84,24 @@ class RecordStream:
             found = walk(data, self._order)
             yield from self._blocks_of(data, found)
             rest = data[found.end :]
-            if found.bad:
-                self._give_up(rest)
-                return
-            if found.followed:
+            if found.followed and not found.bad:
                 rest = self._take_followed(rest)
-                continue
-            if not more:
-                self._end(rest)
-                return
+            elif found.bad or not more:
+                break
+        lost = len(rest) + (self._left or 0)
+        self.gave_up = lost > 0
+        if found.bad:
+            self.problems.append(
+                f"{self._name}: no record of perf at offset {self.offset - len(rest)}: the file is "
+                f"damaged there; {lost} bytes from there on were not read"
+            )
+        elif lost:
+            lost = len(rest)
+            self.problems.append(
+                f"{self._name}: the recording is cut off at offset {self.offset}"
+                + (f": {len(rest)} bytes left out" if rest else "")
+            )
+        self.unreadable += lost
 
     def _blocks_of(self, data: bytes, found: "Walk") -> Iterator[Block]:
         packed = self._is_packed(data, found)
@@ -200,25 +209,6 @@ class RecordStream:
             self.problems.append(
                 f"{self._name}: {count} bytes of data that a record before offset {self.offset} "
                 "announces are missing: the recording is cut off or damaged"
-            )
-
-    def _give_up(self, rest: bytes) -> None:
-        at = self.offset - len(rest)
-        lost = len(rest) + (self._left or 0)
-        self.unreadable += lost
-        self.gave_up = True
-        self.problems.append(
-            f"{self._name}: no record of perf at offset {at}: the file is damaged there; "
-            f"{lost} bytes from there on were not read"
-        )
-
-    def _end(self, rest: bytes) -> None:
-        if rest or self._left:
-            self.unreadable += len(rest)
-            self.gave_up = True
-            self.problems.append(
-                f"{self._name}: the recording is cut off at offset {self.offset}"
-                + (f": {len(rest)} bytes left out" if rest else "")
             )
 
     def _unpack(self, data: bytes, found: "Walk") -> tuple[bytes, list[int]]:

@@ -2,8 +2,7 @@
 """perf's samples as rows of the block layer's tracepoints, a block of records at a time."""
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +26,12 @@ _NONE = 0xFFFFFFFF
 """The kernel's -1, the thread of a sample in a process that has ended."""
 
 
-@dataclass
-class Samples:
+class Samples(NamedTuple):
     """Samples of one layout, in their order.
 
-    at: offset of the record in the block. time: ns, int64. pid, tid: the process and thread. raw:
-    offset of the tracepoint's record; raw_bytes: its size, 0 where the sample's fields go past its
-    end. All int64, (n,); -1: a thread, process or CPU that the sample
-    does not have.
+    at: offset of the record in the block. time: ns. raw: offset of the tracepoint's record;
+    raw_bytes: its size, 0 where the sample's fields go past its end. All int64, (n,); -1: a thread,
+    process or CPU that the sample does not have.
     """
 
     at: I64
@@ -49,14 +46,13 @@ class Samples:
         """Return the samples of the mask `rows`, (n,); these themselves if it is all of them."""
         if rows.all():
             return self
-        return Samples(*(column[rows] for column in vars(self).values()))
+        return Samples(*(column[rows] for column in self))
 
 
 class Words:
     """A block's bytes, read as numbers at many offsets at once."""
 
     def __init__(self, data: U8, order: ByteOrder) -> None:
-
         self._wide = data.view(f"{order}u8")
         self._halves = data.view(f"{order}u4")
         self._quarters = data.view(f"{order}u2")
@@ -67,7 +63,6 @@ class Words:
         return found
 
     def half(self, at: I64) -> I64:
-
         found: I64 = self._halves[at >> 2].astype(np.int64)
         return found
 
@@ -75,15 +70,6 @@ class Words:
         """Return the size (bytes) of the record at each offset."""
         found: I64 = self._quarters[(at >> 1) + 3].astype(np.int64)
         return found
-
-    def misc(self, at: I64) -> I64:
-
-        found: I64 = self._quarters[(at >> 1) + 2].astype(np.int64)
-        return found
-
-    def type(self, at: I64) -> I64:
-
-        return self.half(at)
 
 
 def read_samples(words: Words, at: I64, layout: SampleLayout) -> Samples:
@@ -157,8 +143,12 @@ def records_at(data: U8, at: I64, dtype: np.dtype[np.void]) -> NDArray[np.void]:
     return every[at].view(dtype)
 
 
-_KIND = np.dtype([("common_type", "<u2")])
-"""What every tracepoint's record begins with: its ID."""
+class _Event(NamedTuple):
+    """What is known of an event. form: None: it is no tracepoint of a bio or request."""
+
+    layout: SampleLayout
+    form: Format | None
+    dtype: np.dtype[np.void]
 
 
 class EventReader:
@@ -171,12 +161,13 @@ class EventReader:
     """
 
     def __init__(self, facts: Facts) -> None:
-
         self._facts = facts
         self.unreadable = self.behind = 0
         self.other_kinds: dict[str, None] = {}
-        self._layouts: dict[int, SampleLayout] = {}
-        self._dtypes: dict[int, np.dtype[np.void]] = {}
+        self._id = np.dtype([("common_type", f"{facts.order}u2")])
+        """What every tracepoint's record begins with."""
+        self._events: dict[int, _Event] = {}
+        self._formats = 0
         self._tracepoints: dict[str, int] = {}
         self._ids = np.zeros(0, np.int64), np.zeros(0, np.uint16)
 
@@ -187,31 +178,28 @@ class EventReader:
         """
         found: dict[str, int] = {}
         for index in range(len(self._facts.events)):
-            form = self._form(index)
+            form = self._event(index).form
             if form is not None:
                 found.setdefault(form.name, index)
         return found
 
-    def _form(self, index: int) -> Format | None:
-        tracepoint = self._facts.tracepoint(index)
-        if tracepoint is None or tracepoint.system != "block":
-            return None
-        return tracepoint.form if tracepoint.form.name in KIND_OF else None
-
-    def _layout(self, index: int) -> SampleLayout:
-        if index not in self._layouts:
-            self._layouts[index] = SampleLayout(self._facts.events[index])
-        return self._layouts[index]
-
-    def _dtype(self, index: int, form: Format) -> np.dtype[np.void]:
-        if index not in self._dtypes:
-            self._dtypes[index] = record_dtype(form, self._facts.order)
-        return self._dtypes[index]
+    def _event(self, index: int) -> _Event:
+        if self._formats != len(self._facts.tracepoints):
+            self._events, self._formats = {}, len(self._facts.tracepoints)
+        if index not in self._events:
+            tracepoint = self._facts.tracepoint(index)
+            form, dtype = None, self._id
+            of_block = tracepoint is not None and tracepoint.system == "block"
+            if tracepoint is not None and of_block and tracepoint.form.name in KIND_OF:
+                form = tracepoint.form
+                dtype = record_dtype(form, self._facts.order)
+            self._events[index] = _Event(SampleLayout(self._facts.events[index]), form, dtype)
+        return self._events[index]
 
     @property
     def any_layout(self) -> SampleLayout:
-
-        return self._layout(0)
+        """The layout by which records beside samples are read: that of the first event."""
+        return self._event(0).layout
 
     def rows(
         self, block: Block, words: Words, at: I64, passed_over: Counter[str]
@@ -223,18 +211,28 @@ class EventReader:
         by_event, unknown = self._by_event(words, at)
         self.unreadable += int(words.size(unknown).sum())
         for index, of_event in by_event:
-            form = self._form(index)
+            form, dtype = self._event(index)[1:]
             if form is None or self._tracepoints[form.name] != index:
                 twice = form is not None
                 self._check_kind(block, words, of_event[:1], index)
                 passed_over[self._facts.name(index) + " (again)" * twice] += len(of_event)
                 continue
-            samples, whole, rest = self._samples(block, words, of_event, index, form)
+            samples, whole, rest = self._samples(block, words, of_event, index)
             self.unreadable += int(words.size(of_event).sum() - words.size(samples.at[whole]).sum())
             self.behind += int(rest[whole].sum())
             samples = samples.take(whole)
-            if len(samples.at):
-                found.append(self._rows_of(block, samples, index, form))
+            if not len(samples.at):
+                continue
+            records = records_at(block.data, samples.raw, dtype)
+            columns = {name: records[name] for name in dtype.names or ()}
+            tid, arrival = samples.tid, block.start + samples.at
+            if "common_pid" in columns and (tid < 0).any():
+                tid = np.where(tid < 0, columns["common_pid"], tid)
+            found.append(
+                TracepointRows(
+                    form.name, samples.time, samples.cpu, tid, arrival, columns, tgid=samples.pid
+                )
+            )
         return found
 
     def _check_kind(self, block: Block, words: Words, at: I64, index: int) -> None:
@@ -242,22 +240,22 @@ class EventReader:
         attr = self._facts.events[index]
         if attr.type != TRACEPOINT or SampleType.RAW not in attr.sample_type:
             return
-        samples = read_samples(words, at, self._layout(index))
-        if (samples.raw_bytes < _KIND.itemsize).any():
+        samples = read_samples(words, at, self._event(index).layout)
+        if (samples.raw_bytes < self._id.itemsize).any():
             return
-        kind = records_at(block.data, samples.raw, _KIND.newbyteorder(self._facts.order))
+        kind = records_at(block.data, samples.raw, self._id)
         if (kind["common_type"] != attr.config & 0xFFFF).any():
             self.other_kinds[self._facts.name(index)] = None
 
     def _samples(
-        self, block: Block, words: Words, at: I64, index: int, form: Format
+        self, block: Block, words: Words, at: I64, index: int
     ) -> tuple[Samples, Bool, I64]:
         """Return (samples of an event, which hold its record, bytes behind that in each).
 
         A record says of which tracepoint it is, as the sample's id does. The samples are those that
         are as long as their fields.
         """
-        layout, dtype = self._layout(index), self._dtype(index, form)
+        layout, _, dtype = self._event(index)
         samples = read_samples(words, at, layout)
         whole = samples.raw_bytes >= dtype.itemsize
         if "common_type" in (dtype.names or ()) and whole.any():
@@ -275,9 +273,8 @@ class EventReader:
         """
         hidden, time = np.zeros(len(at), np.bool_), np.zeros(len(at), np.int64)
         for index, of_event in self._by_event(words, at)[0]:
-            form = self._form(index)
-            if form is not None:
-                samples, whole, rest = self._samples(block, words, of_event, index, form)
+            if self._event(index).form is not None:
+                samples, whole, rest = self._samples(block, words, of_event, index)
                 whole &= rest == 0
                 place = np.searchsorted(at, samples.at[whole])
                 hidden[place], time[place] = True, samples.time[whole]
@@ -325,20 +322,3 @@ class EventReader:
             order = np.argsort(keys)
             self._ids = keys[order], events[order]
         return self._ids
-
-    def _rows_of(self, block: Block, samples: Samples, index: int, form: Format) -> TracepointRows:
-        dtype = self._dtype(index, form)
-        records = records_at(block.data, samples.raw, dtype)
-        columns = {name: records[name] for name in dtype.names or ()}
-        tid = samples.tid
-        if "common_pid" in columns and (tid < 0).any():
-            tid = np.where(tid < 0, columns["common_pid"], tid)
-        return TracepointRows(
-            form.name,
-            samples.time,
-            samples.cpu,
-            tid,
-            block.start + samples.at,
-            columns,
-            tgid=samples.pid,
-        )

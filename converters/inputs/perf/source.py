@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Literal
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from biotrail.converters.inputs.foreign import without_block_events
 from biotrail.converters.inputs.perf.facts import FEATURE_BITS, open_perf
 from biotrail.converters.inputs.perf.layout import (
     HEADER_BYTES,
+    ByteOrder,
     Cursor,
     RecordType,
     SampleLayout,
@@ -44,7 +46,7 @@ class PerfSource(TracepointSource):
         super().__init__(self._facts.where, "perf")
         self.size = self._facts.size
         self._events = EventReader(self._facts)
-        self._others = OtherRecords()
+        self._others = OtherRecords(self._facts.order)
         self._rounds = Rounds()
         self._repeats = Repeats()
         self._strays = Strays(self._events)
@@ -64,7 +66,7 @@ class PerfSource(TracepointSource):
         for block in blocks:
             read.append(block)
             words = Words(block.data, self._facts.order)
-            types, sizes = words.type(block.at), words.size(block.at)
+            types, sizes = words.half(block.at), words.size(block.at)
             for row in np.flatnonzero(
                 np.isin(types, (RecordType.ATTR, RecordType.FEATURE))
             ).tolist():
@@ -75,21 +77,19 @@ class PerfSource(TracepointSource):
                     ids = Cursor(data, self._facts.order, self.name)
                     ids.take(attr.size)
                     self._facts.add_event(attr, ids)
-                else:
-                    self._add_feature(data)
+                    continue
+                section = Cursor(data, self._facts.order, self.name)
+                number = section.number(8) if section.rest >= 8 else FEATURE_BITS
+                if number < FEATURE_BITS:
+                    self._facts.add_feature(number, data[8:])
+                    continue
+                self.problem(
+                    f"a record that describes the recording has {len(data)} bytes, and is of no "
+                    "section that perf has: it is damaged; left out"
+                )
             if (types == RecordType.SAMPLE).any():
                 break
         return chain(read, blocks)
-
-    def _add_feature(self, data: bytes) -> None:
-        cursor = Cursor(data, self._facts.order, self.name)
-        if cursor.rest < 8 or (number := cursor.number(8)) >= FEATURE_BITS:
-            self.problem(
-                f"a record that describes the recording has {len(data)} bytes, and is of no "
-                "section that perf has: it is damaged; left out"
-            )
-            return
-        self._facts.add_feature(number, data[8:])
 
     def _check_events(self) -> None:
         recorded = self._events.tracepoints()
@@ -149,7 +149,7 @@ class PerfSource(TracepointSource):
 
     def _batch(self, block: Block) -> Batch:
         words = Words(block.data, self._facts.order)
-        types = words.type(block.at)
+        types = words.half(block.at)
         passed_over: Counter[str] = Counter()
         rows = self._events.rows(block, words, block.at[types == RecordType.SAMPLE], passed_over)
         rows = [self._repeats.without(part) for part in rows]
@@ -265,7 +265,8 @@ class OtherRecords:
     LOST record.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, order: ByteOrder) -> None:
+        self._endian: Literal["little", "big"] = "little" if order == "<" else "big"
         self.lost = self.lost_samples = 0
         self._newest: dict[int, int] = {}
         """Time (ns) of the newest sample so far, by CPU."""
@@ -285,13 +286,14 @@ class OtherRecords:
         names: list[tuple[int, int, int, int, bytes]] = []
         losses: list[Loss] = []
         for start in at.tolist():
-            record, arrival = _Record(words, start, layout), block.start + start
+            size = int(words.size(np.array([start]))[0])
+            record = _Record(block.data[start : start + size].tobytes(), self._endian, layout)
+            arrival = block.start + start
             if record.type != RecordType.COMM:
                 losses += self._losses(record, arrival, rows)
-            elif record.size >= _COMM_AT:
-                pid, tid = record.half(HEADER_BYTES), record.half(HEADER_BYTES + 4)
-                data = block.data[start + _COMM_AT : start + record.size].tobytes()
-                name = data.split(b"\0")[0]
+            elif size >= _COMM_AT:
+                pid, tid = record.number(HEADER_BYTES, 4), record.number(HEADER_BYTES + 4, 4)
+                name = record.data[_COMM_AT:].split(b"\0")[0]
                 if record.time:
                     names.append((arrival, record.time, pid, tid, name))
                 else:
@@ -327,16 +329,16 @@ class OtherRecords:
         cpu, time = record.cpu, record.time
         if record.type == RecordType.LOST_SAMPLES:
             if not record.misc & _MISC_BPF_FILTER:
-                self.lost_samples += min(record.wide(HEADER_BYTES), _MOST_COUNT)
+                self.lost_samples += min(record.number(HEADER_BYTES, 8), _MOST_COUNT)
             return []
         if record.type == RecordType.THROTTLE:
-            self._throttled.setdefault(cpu, record.wide(HEADER_BYTES))
+            self._throttled.setdefault(cpu, record.number(HEADER_BYTES, 8))
             return []
         if record.type == RecordType.UNTHROTTLE:
-            end = record.wide(HEADER_BYTES)
+            end = record.number(HEADER_BYTES, 8)
             start = self._throttled.pop(cpu, end)
             return [Loss(min(start, end), end, cpu, -1)]
-        count = min(record.wide(HEADER_BYTES + 8), _MOST_COUNT)
+        count = min(record.number(HEADER_BYTES + 8, 8), _MOST_COUNT)
         self.lost += count
         masks = [(part.cpu == cpu) & (part.arrival < arrival) for part in rows]
         times = [int(p.time[m].max()) for p, m in zip(rows, masks, strict=True) if m.any()]
@@ -359,23 +361,17 @@ class OtherRecords:
 class _Record:
     """One record of the kernel, with what its last fields say: time (ns) and CPU, 0 if unknown."""
 
-    def __init__(self, words: Words, at: int, layout: SampleLayout) -> None:
-        self._words, self._at = words, at
-        one = np.array([at])
-        self.type, self.size = int(words.type(one)[0]), int(words.size(one)[0])
-        self.misc = int(words.misc(one)[0])
-        time, cpu = layout.trailer_at.get(SampleType.TIME), layout.trailer_at.get(SampleType.CPU)
-        self.time = 0 if time is None else self.wide(self.size + time)
-        self.cpu = 0 if cpu is None else self.half(self.size + cpu)
+    def __init__(self, data: bytes, endian: Literal["little", "big"], layout: SampleLayout) -> None:
+        self.data, self._endian = data, endian
+        self.type = int.from_bytes(data[:4], endian)
+        self.misc = int.from_bytes(data[4:6], endian)
+        time, cpu = (layout.trailer_at.get(field) for field in (SampleType.TIME, SampleType.CPU))
+        self.time = 0 if time is None else self.number(len(data) + time, 8)
+        self.cpu = 0 if cpu is None else self.number(len(data) + cpu, 4)
 
-    def wide(self, place: int) -> int:
-        """Return the 8 bytes at a place in the record; 0 behind its end."""
-        if not HEADER_BYTES <= place <= self.size - 8:
+    def number(self, place: int, count: int) -> int:
+        """Return the `count` bytes at a place in the record; 0 behind its end."""
+        if not HEADER_BYTES <= place <= len(self.data) - count:
             return 0
-        return max(int(self._words.wide(np.array([self._at + place]))[0]), 0)
-
-    def half(self, place: int) -> int:
-        """Return the 4 bytes at a place in the record; 0 behind its end."""
-        if not HEADER_BYTES <= place <= self.size - 4:
-            return 0
-        return int(self._words.half(np.array([self._at + place]))[0])
+        found = int.from_bytes(self.data[place : place + count], self._endian)
+        return found if found < 1 << 63 else 0

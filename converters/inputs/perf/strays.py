@@ -40,7 +40,6 @@ class Repeats:
         """The last _KEPT records of an event and CPU in the blocks before."""
 
     def without(self, rows: TracepointRows) -> TracepointRows:
-
         repeated = _in_block(rows) | self._of_earlier(rows)
         found = int(np.count_nonzero(repeated))
         self.count += found
@@ -127,7 +126,6 @@ class Strays:
     """Finds such records, block after block. count, bytes: of all so far; types: of those, some."""
 
     def __init__(self, events: EventReader) -> None:
-
         self._events = events
         self._newest = 0
         self.count = self.bytes = 0

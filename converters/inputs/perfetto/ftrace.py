@@ -50,7 +50,6 @@ class Ftrace:
 
 
 def ftrace_of(fields: Fields) -> Ftrace:
-
     packet, bundles = fields.messages(FTRACE)
     owner, events = bundles.repeated(2)
     heads = np.empty((5, len(events)), dtype=np.int64)
@@ -148,19 +147,17 @@ def _columns(body: Messages, numbers: dict[str, int]) -> dict[str, Column]:
     """
     wanted = {name: number for name, number in numbers.items() if number}
     fields = body.fields(tuple(wanted.values()))
-    columns = {name: _column(fields, name, number) for name, number in wanted.items()}
+    columns: dict[str, Column] = {}
+    for name, number in wanted.items():
+        if name in TEXTS:
+            columns[name] = fields.texts(number, TEXTS[name]).view(f"S{TEXTS[name]}")[:, 0]
+        else:
+            values = fields.values(number)
+            columns[name] = kernel_dev(values) if name in _DEVICES else values
     if {"error", "errors"} <= columns.keys():
         has_new = (fields.length[fields.numbers.index(wanted["error"])] != MISSING).any()
         columns.pop("errors" if has_new else "error")
     return columns
-
-
-def _column(fields: Fields, name: str, number: int) -> Column:
-    if name in TEXTS:
-        width = TEXTS[name]
-        return fields.texts(number, width).view(f"S{width}")[:, 0]
-    values = fields.values(number)
-    return kernel_dev(values) if name in _DEVICES else values
 
 
 def kernel_dev(userspace: I64) -> I64:
@@ -174,7 +171,6 @@ def kernel_dev(userspace: I64) -> I64:
 
 
 def _generic_columns(events: Messages) -> dict[str, Column]:
-
     owner, parts = events.repeated(2)
     fields = parts.fields([1, 3, 4, 5])
     names = fields.texts(1, 32).view("S32")[:, 0]

@@ -42,11 +42,9 @@ class Messages:
         return len(self.begin)
 
     def take(self, rows: I64) -> "Messages":
-
         return Messages(self.data, self.begin[rows], self.end[rows])
 
     def bytes(self, row: int) -> bytes:
-
         return bytes(self.data[int(self.begin[row]) : int(self.end[row])])
 
     def fields(self, numbers: Sequence[int]) -> "Fields":
@@ -67,7 +65,7 @@ class Messages:
         most = int((self.end - self.begin).sum()) // 2
         owner, begin, end = (np.empty(most, dtype=np.int64) for _ in range(3))
         scratch = np.zeros(4, dtype=np.int64)
-        count, _ = loops.repeated_fields(
+        count = loops.repeated_fields(
             self.data, self.begin, self.end, number, owner, begin, end, scratch
         )
         return owner[:count].copy(), Messages(self.data, begin[:count].copy(), end[:count].copy())
@@ -86,10 +84,10 @@ class Fields:
     broken: int = field(default=0)
     """Messages that end in something that is no field."""
 
-    def values(self, number: int, missing: int = 0) -> I64:
-        """Return a field's numbers (n,), `missing` where it does not occur or is bytes."""
+    def values(self, number: int) -> I64:
+        """Return a field's numbers (n,), 0 where it does not occur or is bytes."""
         row = self.numbers.index(number)
-        found: I64 = np.where(self.length[row] == NUMBER, self.value[row], missing)
+        found: I64 = np.where(self.length[row] == NUMBER, self.value[row], 0)
         return found
 
     def messages(self, number: int) -> tuple[I64, Messages]:
@@ -151,9 +149,16 @@ class Packets:
         """Bytes that the packet at `whole` has; 0: not known."""
 
     def blocks(self) -> Iterator[Messages]:
-
-        while data := self._next():
-            at = 0
+        while True:
+            size = max(_BLOCK, self._wanted - len(self._pending))
+            try:
+                more = self._stream.read(size)
+            except UNPACKING_ERRORS as error:
+                self.problem = _ENDS.format(error)
+                return
+            if not more:
+                break
+            data, at = self._pending + more, 0
             while True:
                 found, used = self._whole(memoryview(data)[at:])
                 at += used
@@ -195,18 +200,6 @@ class Packets:
             for first in range(0, len(found), _MOST_PACKETS):
                 yield found.take(np.arange(first, min(first + _MOST_PACKETS, len(found))))
 
-    def _next(self) -> bytes:
-        """Return the bytes of the packet that was not whole, and more; b"": no more."""
-        if self.problem is not None:
-            return b""
-        size = max(_BLOCK, self._wanted - len(self._pending))
-        try:
-            more = self._stream.read(size)
-        except UNPACKING_ERRORS as error:
-            self.problem = _ENDS.format(error)
-            return b""
-        return self._pending + more if more else b""
-
     def _whole(self, data: memoryview) -> tuple[Messages, int]:
         """Return (packets, bytes used); advance `whole`, set `_wanted` or `problem`."""
         scratch = np.zeros(4, dtype=np.int64)
@@ -243,7 +236,6 @@ class Packets:
 
 
 def plain(stream: BinaryIO, allowance: Allowance) -> Unpacked:
-
     first = stream.read(len(ZSTD))
     stream.seek(0)
     return unpacked(stream, first, allowance)

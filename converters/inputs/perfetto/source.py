@@ -100,7 +100,6 @@ class PerfettoSource(TracepointSource):
         self._set_header(self.survey)
 
     def _look(self, fields: Fields, ftrace: Ftrace) -> None:
-
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
         self._earliest.append(int(times.min()) if len(times) else MAX_NS)
         if len(ftrace.descriptors) and len(self._messages) < _MOST_MESSAGES:
@@ -116,7 +115,12 @@ class PerfettoSource(TracepointSource):
         self._patterns += names
         _, stats = fields.messages(STATS)
         for row in range(len(stats)):
-            self._add_stats(stats.take(np.array([row])))
+            one = stats.take(np.array([row]))
+            at_end = int(one.fields([1]).values(1)[0] == _END_OF_TRACE)
+            cpus = one.repeated(2)[1].fields([1, *_LOST])
+            lost = np.sum([np.maximum(cpus.values(number), 0) for number in _LOST], axis=0)
+            for cpu, count in zip(cpus.values(1).tolist(), lost.tolist(), strict=True):
+                self._lost[cpu][at_end] = max(self._lost[cpu][at_end], count)
         _, trees = fields.messages(TREE)
         if len(trees) and len(self._processes) < _MOST_THREADS:
             _, processes = trees.repeated(1)
@@ -124,14 +128,6 @@ class PerfettoSource(TracepointSource):
             _, threads = trees.repeated(2)
             ids = threads.fields([1, 3])
             self._processes.update(zip(ids.values(1).tolist(), ids.values(3).tolist(), strict=True))
-
-    def _add_stats(self, stats: Messages) -> None:
-        at_end = int(stats.fields([1]).values(1)[0] == _END_OF_TRACE)
-        _, cpus = stats.repeated(2)
-        fields = cpus.fields([1, *_LOST])
-        counts = np.sum([np.maximum(fields.values(number), 0) for number in _LOST], axis=0)
-        for cpu, count in zip(fields.values(1).tolist(), counts.tolist(), strict=True):
-            self._lost[cpu][at_end] = max(self._lost[cpu][at_end], count)
 
     def _set_header(self, found: Survey) -> None:
         kernel = found.kernel
@@ -171,7 +167,6 @@ class PerfettoSource(TracepointSource):
             yield cast(BinaryIO, io.BufferedReader(_Positioned(self._stream.fileno())))
 
     def batches(self) -> Iterator[Batch]:
-
         # By block: the time (ns) before which no later block has an ftrace event.
         later = list(accumulate(reversed([*self._earliest[1:], MAX_NS]), min))[::-1]
         self._stream.seek(0)
@@ -180,7 +175,15 @@ class PerfettoSource(TracepointSource):
             fields, _ = fields_of_host(block)
             packets.use(block, fields)
             yield self._batch(fields, later[min(index, len(later) - 1)] - 1, packets.whole)
-        yield Batch([], max(self._last.values(), default=0), packets.whole, self._undated())
+        # Losses that only the kernel's counts show are of the whole trace.
+        losses = []
+        first, last = self.survey.span or (0, 0)
+        for cpu, (start, end) in sorted(self._lost.items()):
+            if end > start and cpu in self._dated:
+                self.remark(f"CPU {cpu} lost {end - start} events in all")
+            elif end > start:
+                losses.append(Loss(first, last, cpu, end - start))
+        yield Batch([], max(self._last.values(), default=0), packets.whole, losses)
         if self._path is not None:
             self._stream.close()
         if self._broken:
@@ -200,7 +203,6 @@ class PerfettoSource(TracepointSource):
         return Batch(rows, complete_to, offset, losses, passed)
 
     def _event_name(self, kind: int) -> str:
-
         if kind in self._messages:
             return self._messages[kind][0]
         from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
@@ -231,19 +233,6 @@ class PerfettoSource(TracepointSource):
                     self._dated.add(of)
             if newest[row] >= 0:
                 self._last[cpu] = max(self._last.get(cpu, 0), int(newest[row]))
-        return losses
-
-    def _undated(self) -> list[Loss]:
-        """Return windows of the whole trace for losses that only the kernel's counts show."""
-        losses = []
-        first, last = self.survey.span or (0, 0)
-        for cpu, (start, end) in sorted(self._lost.items()):
-            if end <= start:
-                continue
-            if cpu in self._dated:
-                self.remark(f"CPU {cpu} lost {end - start} events in all")
-            else:
-                losses.append(Loss(first, last, cpu, end - start))
         return losses
 
 

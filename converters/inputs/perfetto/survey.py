@@ -90,7 +90,6 @@ class Survey:
     """By sequence: the clock that its packets' times are on by default, where one is named."""
 
     def problems(self) -> list[str]:
-
         found = (
             (self.problem, f"after {self.whole} bytes {self.problem}: that part is left out"),
             (
@@ -119,17 +118,26 @@ class Survey:
 
     @property
     def span(self) -> tuple[int, int] | None:
-
         return (self.first, self.last) if self.first <= self.last else None
 
     def add(self, block: Messages, fields: Fields, ftrace: Ftrace) -> None:
-
         self.packets += len(block)
         self.damaged += fields.broken
-        self._add_misplaced(block)
+        span, scratch = np.array(self.misplaced_span), np.zeros(4, dtype=np.int64)
+        self.misplaced += loops.misplaced_bundles(
+            block.data, block.begin, block.end, FTRACE, span, scratch
+        )
+        self.misplaced_span = int(span[0]), int(span[1])
         sequences = fields.values(SEQUENCE)
         self.sequences = np.union1d(self.sequences, sequences[sequences != 0])
-        self._add_defaults(fields, sequences)
+        rows, defaults = fields.messages(_DEFAULTS)
+        inner = defaults.fields([_CLOCK, 11])
+        clocks = inner.values(_CLOCK)
+        named = clocks != 0
+        self._defaults.update(
+            zip(sequences[rows[named]].tolist(), clocks[named].tolist(), strict=True)
+        )
+        self._add_uuids(inner.messages(11)[1].fields([11]).values(11))
         _, descriptors = fields.messages(_DESCRIPTOR)
         described = descriptors.fields([1, 5])
         for number in (1, 5):
@@ -139,32 +147,17 @@ class Survey:
         _, snapshots = fields.messages(_SNAPSHOT)
         for row in range(len(snapshots)):
             self._add_snapshot(snapshots.take(np.array([row])))
-        self.kernel.update(_kernel_of(fields.messages(_SYSTEM)[1]))
+        _, names = fields.messages(_SYSTEM)[1].fields([1]).messages(1)
+        if len(names):
+            utsname = names.take(np.array([len(names) - 1])).fields(list(_UTSNAME))
+            for number, name in _UTSNAME.items():
+                if text := utsname.texts(number, 256).tobytes().rstrip(b"\0"):
+                    self.kernel[name] = text.decode("utf-8", "replace")
         _, services = fields.messages(_SERVICE)
         self.read_on |= bool(services.fields([4]).values(4).any())
         self.blocked_reasons |= bool((ftrace.kind == _BLOCKED_REASON).any())
         self.block_io |= bool((ftrace.kind == _BLOCK_IO_START).any())
         self._add_times(fields, sequences, ftrace)
-
-    def _add_misplaced(self, block: Messages) -> None:
-        """Count what is a bundle of ftrace events in all but its field's number."""
-        span = np.array(self.misplaced_span, dtype=np.int64)
-        scratch = np.zeros(4, dtype=np.int64)
-        self.misplaced += loops.misplaced_bundles(
-            block.data, block.begin, block.end, FTRACE, span, scratch
-        )
-        self.misplaced_span = int(span[0]), int(span[1])
-
-    def _add_defaults(self, fields: Fields, sequences: I64) -> None:
-        rows, defaults = fields.messages(_DEFAULTS)
-        inner = defaults.fields([_CLOCK, 11])
-        clocks = inner.values(_CLOCK)
-        named = clocks != 0
-        self._defaults.update(
-            zip(sequences[rows[named]].tolist(), clocks[named].tolist(), strict=True)
-        )
-        _, tracks = inner.messages(11)
-        self._add_uuids(tracks.fields([11]).values(11))
 
     def _add_uuids(self, uuids: I64) -> None:
         if len(uuids):
@@ -211,7 +204,6 @@ class Survey:
             self._add_span(ftrace.time[ftrace.time > 0])
 
     def _clocks(self, named: I64, sequences: I64) -> I64:
-
         clocks = np.where(named != 0, named, self.primary)
         unnamed = np.flatnonzero(named == 0)
         if self._defaults and len(unnamed):
@@ -262,16 +254,3 @@ def fields_of_host(block: Messages) -> tuple[Fields, int]:
         rest = [row for row, number in enumerate(fields.numbers) if number not in _IDS]
         fields.length[np.ix_(rest, elsewhere)] = MISSING
     return fields, int(np.count_nonzero(elsewhere))
-
-
-def _kernel_of(systems: Messages) -> dict[str, str]:
-
-    _, names = systems.fields([1]).messages(1)
-    if not len(names):
-        return {}
-    fields = names.take(np.array([len(names) - 1])).fields(list(_UTSNAME))
-    found = {}
-    for number, name in _UTSNAME.items():
-        if text := fields.texts(number, 256).tobytes().rstrip(b"\0"):
-            found[name] = text.decode("utf-8", "replace")
-    return found

@@ -8,11 +8,6 @@ A message is a range of bytes. No loop reads beyond its range, whatever lengths 
 
 import cython
 
-MISSING = -1
-"""Length of a field that a message has not."""
-NUMBER = -2
-"""Length of a field that is a number."""
-
 _VARINT = cython.declare(cython.longlong, 0)
 _FIXED64 = cython.declare(cython.longlong, 1)
 _BYTES = cython.declare(cython.longlong, 2)
@@ -87,7 +82,7 @@ def _field(
     """Read the field at `at`; return where it ends, or -1 if it is none, or ends behind `end`.
 
     out: [0] is scratch; [1] the field's number; [2] its value, of bytes the position; [3] the
-    length of bytes, NUMBER of a number. Of bytes that end behind `end`, all four are set.
+    length of bytes, -2 of a number. Of bytes that end behind `end`, all four are set.
     """
     tag: cython.longlong
     if at < end and data[at] < 0x80:  # as most are; the same as below
@@ -163,15 +158,12 @@ def repeated_fields(
     first: cython.longlong[::1],
     last: cython.longlong[::1],
     scratch: cython.longlong[::1],
-) -> tuple[cython.longlong, cython.longlong]:
-    """Find every field `number` of bytes of each message begin[i] to end[i].
+) -> cython.longlong:
+    """Find every field `number` of bytes of each message begin[i] to end[i]; return how many.
 
-    Return (how many, messages that end in something that is no field). owner: i of each; first,
-    last: its bytes. With empty arrays they are only counted. scratch: (4,).
+    owner: i of each; first, last: its bytes; there is room for all. scratch: (4,).
     """
     count: cython.longlong = 0
-    broken: cython.longlong = 0
-    room: cython.longlong = owner.shape[0]
     i: cython.longlong
     at: cython.longlong
     for i in range(begin.shape[0]):
@@ -179,15 +171,13 @@ def repeated_fields(
         while at < end[i]:
             at = _field(data, at, end[i], scratch)
             if at < 0:
-                broken += 1
                 break
             if scratch[1] == number and scratch[3] >= 0:
-                if count < room:
-                    owner[count] = i
-                    first[count] = scratch[2]
-                    last[count] = at
+                owner[count] = i
+                first[count] = scratch[2]
+                last[count] = at
                 count += 1
-    return count, broken
+    return count
 
 
 def single_fields(
@@ -202,7 +192,7 @@ def single_fields(
     """Read chosen fields of each message begin[i] to end[i]; return how many messages are broken.
 
     slots: by field number, the field's row in `value` and `length`, or -1. value, length: as of
-    `_field`, the last of a field that occurs again; length MISSING where it does not occur.
+    `_field`, the last of a field that occurs again; length -1 where it does not occur.
     scratch: (4,).
     """
     broken: cython.longlong = 0
@@ -233,13 +223,12 @@ def ftrace_events(
     end: cython.const[cython.longlong][::1],
     heads: cython.longlong[:, ::1],
     scratch: cython.longlong[::1],
-) -> cython.longlong:
-    """Read the head of each FtraceEvent begin[i] to end[i]; return how many are broken.
+) -> cython.void:
+    """Read the head of each FtraceEvent begin[i] to end[i].
 
     heads: (5, n): time (ns; -1 without one), pid (the thread's), number of the event's own message
-    (0 without one), and where that begins and ends. scratch: (4,).
+    (0 without one, or where it is broken), and where that begins and ends. scratch: (4,).
     """
-    broken: cython.longlong = 0
     i: cython.longlong
     at: cython.longlong
     for i in range(begin.shape[0]):
@@ -252,7 +241,6 @@ def ftrace_events(
         while at < end[i]:
             at = _field(data, at, end[i], scratch)
             if at < 0:
-                broken += 1
                 heads[2, i] = 0
                 break
             if scratch[1] == 1:
@@ -263,7 +251,6 @@ def ftrace_events(
                 heads[2, i] = scratch[1]
                 heads[3, i] = scratch[2]
                 heads[4, i] = at
-    return broken
 
 
 @cython.cfunc
@@ -364,21 +351,13 @@ def copy_texts(
     at: cython.const[cython.longlong][::1],
     length: cython.const[cython.longlong][::1],
     out: cython.uchar[:, ::1],
-) -> cython.longlong:
-    """Copy texts of length[i] bytes at at[i] into the rows of `out`, which are zeros.
+) -> cython.void:
+    """Copy texts of length[i] bytes at at[i] into the rows of `out`, zeros, and cut them there.
 
-    A length below 0 copies nothing. Returns how many were longer than a row, and are cut.
+    A length below 0 copies nothing.
     """
-    width: cython.longlong = out.shape[1]
-    cut: cython.longlong = 0
     i: cython.longlong
     j: cython.longlong
-    size: cython.longlong
     for i in range(at.shape[0]):
-        size = length[i]
-        if size > width:
-            size = width
-            cut += 1
-        for j in range(size):
+        for j in range(min(length[i], out.shape[1])):
             out[i, j] = data[at[i] + j]
-    return cut

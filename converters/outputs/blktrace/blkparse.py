@@ -39,10 +39,8 @@ def lines(
 ) -> Iterator[str]:
     """Yield a line, without newline, per event that blktrace has an action for.
 
-    events: (events, end of their time in ns) in order of time, as `Trace.events` yields them; the
-    end is not used. tasks: thread names that are known already; the names among the events are
-    added to it. None: only the events' names. Times are relative to the first line, as blkparse's
-    are. Other events, names and notes give no line.
+    events: as `Trace.events` yields them. tasks: thread names that are known already; the names
+    among the events are added to it. Times are relative to the first line, as blkparse's are.
     """
     encoder = Encoder(context)
     tasks = tasks or TaskNames()
@@ -68,26 +66,18 @@ def lines(
             words[:, 0],
             words[:, 1],
         )
-        names = _names(tasks, head["pid"].astype(np.uint32), encoded.ts)
+        rows = tasks.rows(head["pid"].astype(np.uint32), encoded.ts)
+        comms = [*tasks.table().comm.tolist(), _NO_NAME]
+        names = [comms[row] for row in rows.tolist()]
         for values in zip(*(c.tolist() for c in columns), names, strict=True):
             yield _line(*values)
-
-
-def _names(tasks: TaskNames, pid: np.ndarray, ts: np.ndarray) -> list[str]:
-    """Return each thread's name at its event's time, or _NO_NAME. pid, ts (ns): shape (n,)."""
-    rows = tasks.rows(pid, ts)
-    comms = [*tasks.table().comm.tolist(), _NO_NAME]
-    return [comms[row] for row in rows.tolist()]
 
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
     """Return blkparse's RWBS letters, such as `WS` or `FWFS`.
 
-    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes. In this
-    order: F for a flush (PREFLUSH or the operation); one letter, the first that applies, of D for a
-    discard, W for a write, R for other data, N without data; F for FUA; A, S and M for RAHEAD, SYNC
-    and META.
+    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes.
     """
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
@@ -122,58 +112,35 @@ def _line(
 ) -> str:
     """Return one event's line, from its device's number to its details, as blkparse prints it.
 
-    time: ns since the first line. dev: dev_t. pid: the thread's id. sequence, action (BLK_TA_* with
-    the categories in the upper 16 bits), sector (512 bytes), size (bytes), error (errno as uint16):
-    as in `struct blk_io_trace`. first, second: the payload's two 64-bit words. name: the thread's
-    name. A remap is shown on the device it went to, the lower half of `first`.
+    time: ns since the first line. sequence, action (BLK_TA_* with the categories in the upper 16
+    bits), sector, size, error (errno as uint16): as in `struct blk_io_trace`. first, second: the
+    payload's two 64-bit words. name: the thread's. A remap (A) is shown on the device it went to,
+    the lower half of `first`; the upper half is the device it came from, `second` its sector there.
+    A split (X) has the sector at which the rest begins, an unplug (U, UT) the number of requests
+    held back, in the lower half of `first`.
     """
     letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
     if letter == "A":
         dev = first & 0xFFFFFFFF
-    start = (
+    head = (
         f"{dev >> 20:3d},{dev & 0xFFFFF:<3d} {cpu:2d} {sequence:8d} {time // _SECOND:5d}."
         f"{time % _SECOND:09d} {pid:5d} {letter:>2s} {_rwbs(category, size > 0):>3s} "
     )
-    return start + _tail(letter, category & _PC, sector, size, error, first, second, name)
-
-
-def _tail(
-    letter: str,
-    passthrough: int,
-    sector: int,
-    size: int,
-    error: int,
-    first: int,
-    second: int,
-    name: str,
-) -> str:
-    """Return the part of a line behind RWBS: its form depends on the action's letter.
-
-    C and R: `[ERROR]` for a passthrough request, else `SECTOR + SECTORS [ERROR]`, below 512 bytes
-    `SECTOR [ERROR]`. P: `[NAME]`. U and UT: `[NAME] REQUESTS`. A: `SECTOR + SECTORS <-
-    (MAJOR,MINOR) SECTOR`. X: `SECTOR / NEXT [NAME]`. All others: `BYTES [NAME]` for a passthrough
-    request, else `SECTOR + SECTORS [NAME]`, below 512 bytes `[NAME]`.
-
-    letter: of _LETTERS. passthrough: not 0 for a passthrough request (BLK_TC_PC). sector: 512 bytes
-    each. size: bytes. error: errno. name: the thread's name. first, second: the payload's 64-bit
-    words. A remap (A) has the device it came from in the upper half of `first`, its sector there in
-    `second`; a split (X) the sector at which the rest begins, an unplug (U, UT) the number of
-    requests held back, in the lower half of `first`.
-    """
+    passthrough = category & _PC
     sectors = size >> 9
     if letter in "CR":
         if passthrough:
-            return f"[{error}]"
-        return f"{sector} + {sectors} [{error}]" if sectors else f"{sector} [{error}]"
+            return head + f"[{error}]"
+        return head + (f"{sector} + {sectors} [{error}]" if sectors else f"{sector} [{error}]")
     if letter == "P":
-        return f"[{name}]"
+        return head + f"[{name}]"
     if letter in ("U", "UT"):
-        return f"[{name}] {first & 0xFFFFFFFF}"
+        return head + f"[{name}] {first & 0xFFFFFFFF}"
     if letter == "A":
         origin = first >> 32
-        return f"{sector} + {sectors} <- ({origin >> 20},{origin & 0xFFFFF}) {second}"
+        return head + f"{sector} + {sectors} <- ({origin >> 20},{origin & 0xFFFFF}) {second}"
     if letter == "X":
-        return f"{sector} / {first & 0xFFFFFFFF} [{name}]"
+        return head + f"{sector} / {first & 0xFFFFFFFF} [{name}]"
     if passthrough:
-        return f"{size} [{name}]"
-    return f"{sector} + {sectors} [{name}]" if sectors else f"[{name}]"
+        return head + f"{size} [{name}]"
+    return head + (f"{sector} + {sectors} [{name}]" if sectors else f"[{name}]")

@@ -14,7 +14,6 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.blktrace.format import CATEGORY_SHIFT, Category, Note
 from biotrail.converters.outputs.blktrace.encode import Encoded, Encoder, note, pack
@@ -45,114 +44,72 @@ def write(
 ) -> BlktraceSummary:
     """Write events as sets of blktrace's files, one set per device and one file per CPU in it.
 
-    events: (events, end of their time in ns) in order of time, as `Trace.events` yields them; the
-    end is not used. out_prefix: an existing directory gets a set for each device, under the
-    device's name. Otherwise the files of a log with events of one device are PREFIX.blktrace.CPU,
-    which are written as PREFIX.NAME.blktrace.CPU first; those of several devices keep that name.
-
-    Returns what was written. Raises OutputError when a file exists already or cannot be written.
-    After any exception the files written are removed; one that existed stays.
+    events: as `Trace.events` yields them. out_prefix: an existing directory gets a set for each
+    device, under the device's name. Otherwise the files of a log with events of one device are
+    PREFIX.blktrace.CPU, which are written as PREFIX.NAME.blktrace.CPU first; those of several
+    devices keep that name.
+    Raises OutputError when a file exists already or cannot be written. After any exception the
+    files written are removed; one that existed stays.
     """
-    output = _Output(context, out_prefix)
+    summary, sets = BlktraceSummary(), dict[int, _Set]()
+    encoder, tasks = Encoder(context), TaskNames()
     try:
         for window, _ in events:
-            output.add(window)
-        return output.finish()
+            tasks.add_records(window)
+            encoded = encoder.encode(window)
+            summary.records += len(encoded)
+            summary.left_out += encoded.left_out
+            device = encoded.head["device"]
+            for dev in np.unique(device).tolist():
+                if dev not in sets:
+                    sets[dev] = _Set(dev, _prefix(dev, context, out_prefix), context)
+                sets[dev].add(encoded.take(np.flatnonzero(device == dev)), tasks)
+        for files in sets.values():
+            files.fill()
+        if len(sets) == 1 and not out_prefix.is_dir():
+            next(iter(sets.values())).rename(out_prefix)
     except BaseException:
-        output.remove()
+        for files in sets.values():
+            for path in files.paths.values():
+                path.unlink(missing_ok=True)
         raise
+    summary.sets = {dev: files.prefix for dev, files in sets.items()}
+    summary.bytes = sum(files.bytes for files in sets.values())
+    return summary
 
 
-class _Output:
-    """All sets of files of one conversion."""
+def _prefix(dev: int, context: Context, asked: Path) -> Path:
+    """Return the prefix of a device's files.
 
-    def __init__(self, context: Context, prefix: Path) -> None:
-        """Take the log's context and the `out_prefix` of `write`; nothing is written yet."""
-        self._context = context
-        self._prefix = prefix
-        self._encoder = Encoder(context)
-        self._tasks = TaskNames()
-        self._sets: dict[int, _Set] = {}
-        self._summary = BlktraceSummary()
-
-    def add(self, window: Events) -> None:
-        """Append events, in order of time, to the files of their devices, and count them.
-
-        Begins a device's set of files at its first event. Adds the names of threads among the
-        events to `_tasks`, and to `_summary` the numbers of events written and left out. Raises
-        OutputError where a file exists already or cannot be written.
-        """
-        self._tasks.add_records(window)
-        encoded = self._encoder.encode(window)
-        self._summary.records += len(encoded)
-        self._summary.left_out += encoded.left_out
-        head = encoded.head
-        for dev in np.unique(head["device"]).tolist():
-            rows = np.flatnonzero(head["device"] == dev)
-            if dev not in self._sets:
-                self._sets[dev] = _Set(dev, self._path(dev), self._context)
-            self._sets[dev].add(_take(encoded, rows), self._tasks)
-
-    def _path(self, dev: int) -> Path:
-        """Return the prefix of a device's files. dev: dev_t.
-
-        If the output prefix is an existing directory, it is the device's name in that, else the
-        output prefix with `.NAME` behind it. A device without a name in the log's header is named
-        by its numbers, `8_0`; in a name `/` becomes `_`, and what cannot be printed is escaped.
-        """
-        entry = self._context.devices.get(dev, {})
-        name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
-        if self._prefix.is_dir():
-            return self._prefix / name
-        return self._prefix.with_name(f"{self._prefix.name}.{name}")
-
-    def finish(self) -> BlktraceSummary:
-        """Complete all sets of files, and return the summary with sets and bytes filled in.
-
-        A single set of files is renamed to the prefix that was asked for, unless that is a
-        directory. Raises OutputError where a file cannot be written or renamed.
-        """
-        for files in self._sets.values():
-            files.finish()
-        if len(self._sets) == 1 and not self._prefix.is_dir():
-            next(iter(self._sets.values())).rename(self._prefix)
-        self._summary.sets = {dev: files.prefix for dev, files in self._sets.items()}
-        self._summary.bytes = sum(files.bytes for files in self._sets.values())
-        return self._summary
-
-    def remove(self) -> None:
-        """Remove all files that were written; files that existed before stay."""
-        for files in self._sets.values():
-            files.remove()
+    A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
+    becomes `_`, and what cannot be printed is escaped.
+    """
+    entry = context.devices.get(dev, {})
+    name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
+    return asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
 
 
 class _Set:
     """One device's files, one per CPU, which are open only during a write."""
 
     def __init__(self, dev: int, prefix: Path, context: Context) -> None:
-        """Begin the files PREFIX.blktrace.CPU of the device `dev` (dev_t).
-
-        Writes a note of the wall clock to CPU 0's file if the log has a clock reading, else
-        nothing. Raises OutputError where that file exists or cannot be written.
-        """
+        """Write a note of the wall clock to CPU 0's file if the log has a clock reading."""
         self.prefix = prefix
         self.bytes = 0
         self._dev = dev
-        self._paths: dict[int, Path] = {}
+        self.paths: dict[int, Path] = {}
         """Per CPU: where its file is now."""
         self._noted: set[tuple[int, int]] = set()
         """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
-        if clock is not None:
-            self._append(0, _clock_note(dev, clock))
+        if clock is not None:  # blkparse reads seconds (low 32 bits) and ns of the wall clock
+            seconds, rest = divmod(int(clock["realtime"]), 10**9)
+            words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4").tobytes()
+            record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words)
+            self._append(0, pack(record.head, record.pdu))
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
-        """Append events of this device, in order of time, with notes for new thread names.
-
-        encoded: the events' records. tasks: the thread names known so far, for the notes, each of
-        which is in the file of the event that it precedes. Creates the files of CPUs that had none.
-        Raises OutputError where such a file exists already, or one cannot be written.
-        """
+        """Append events of this device, in order of time, with notes for new thread names."""
         notes = self._notes(encoded, tasks)
         noted_row = np.array(list(notes), dtype=np.int64)
         records = [encoded, *notes.values()]
@@ -168,9 +125,8 @@ class _Set:
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
         """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
 
-        That is the first row at which a thread has a name of `tasks` that this set has no note of
-        yet. Adds these names to `_noted`. Threads without a name get no note. A note has the time
-        and CPU of its event, and the name's first 15 bytes.
+        That is the first row at which a thread has a name that this set has no note of yet. A note
+        has the time and CPU of its event, and the name's first 15 bytes.
         """
         pid = encoded.head["pid"].astype(np.uint32)
         name_row = tasks.rows(pid, encoded.ts)
@@ -195,48 +151,38 @@ class _Set:
             )
         return notes
 
-    def finish(self) -> None:
-        """Add empty files for CPUs without events, up to the highest CPU that has a file.
-
-        blkparse stops at the first missing file. Raises OutputError where one cannot be written.
-        """
-        for cpu in range(max(self._paths, default=0)):
-            if cpu not in self._paths:
+    def fill(self) -> None:
+        """Add empty files for CPUs without events: blkparse stops at the first missing file."""
+        for cpu in range(max(self.paths, default=0)):
+            if cpu not in self.paths:
                 self._append(cpu, b"")
 
     def rename(self, prefix: Path) -> None:
-        """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `_paths`.
+        """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `paths`.
 
-        Raises OutputError where a file of that name exists, before any file is renamed, or where a
-        file cannot be renamed; then `remove` removes those that were renamed, too.
+        Raises OutputError where a file of that name exists, before any file is renamed.
         """
-        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self._paths)}
+        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self.paths)}
         for target in targets.values():
             if target.exists():
                 raise _exists(target)
         for cpu, target in targets.items():
             try:
-                self._paths[cpu].rename(target)
+                self.paths[cpu].rename(target)
             except OSError as error:
                 raise _unwritable(target, error) from error
-            self._paths[cpu] = target
+            self.paths[cpu] = target
         self.prefix = prefix
-
-    def remove(self) -> None:
-        """Remove the files."""
-        for path in self._paths.values():
-            path.unlink(missing_ok=True)
 
     def _append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`.
 
-        Raises OutputError where the file exists before that, or cannot be written. `_paths` has the
-        file once it was created.
+        `paths` has the file once it was created.
         """
         path = _file(self.prefix, cpu)
         try:
-            with open(path, "ab" if cpu in self._paths else "xb") as stream:
-                self._paths[cpu] = path
+            with open(path, "ab" if cpu in self.paths else "xb") as stream:
+                self.paths[cpu] = path
                 stream.write(data)
         except FileExistsError as error:
             raise _exists(path) from error
@@ -246,32 +192,12 @@ class _Set:
 
 
 def _file(prefix: Path, cpu: int) -> Path:
-    """Return the path of a CPU's file."""
     return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
 
 
 def _exists(path: Path) -> OutputError:
-    """Return the error for a file that exists."""
     return OutputError(f"{path}: exists already; remove it, or give another prefix")
 
 
 def _unwritable(path: Path, error: OSError) -> OutputError:
-    """Return the error for a file that cannot be written or renamed; `error`: why."""
     return OutputError(f"{path}: cannot be written: {error.strerror or error}; give another place")
-
-
-def _clock_note(dev: int, clock: dict[str, int]) -> bytes:
-    """Return the note from which blkparse reads the wall clock, as bytes of a file.
-
-    clock: the log's first reading, "realtime" and "monotonic" in ns. The note has the time of the
-    latter, CPU 0, and as payload the wall clock's seconds (low 32 bits) and ns.
-    """
-    seconds, rest = divmod(int(clock["realtime"]), 10**9)
-    words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4")
-    record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words.tobytes())
-    return pack(record.head, record.pdu)
-
-
-def _take(encoded: Encoded, rows: I64) -> Encoded:
-    """Return the records in `rows`."""
-    return Encoded(encoded.ts[rows], encoded.head[rows], encoded.pdu[rows], Counter())

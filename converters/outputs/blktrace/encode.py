@@ -85,6 +85,9 @@ class Encoded:
     def __len__(self) -> int:
         return len(self.head)
 
+    def take(self, rows: I64) -> "Encoded":
+        return Encoded(self.ts[rows], self.head[rows], self.pdu[rows], Counter())
+
 
 class Encoder:
     """Encodes the windows of one trace, in order.
@@ -93,29 +96,28 @@ class Encoder:
     """
 
     def __init__(self, context: Context) -> None:
-        """Take the log's context.
+        """Choose what becomes blktrace's getrq action: G, or s if the log has no G.
 
-        G and s (a request's accounting starts) follow each other, so only one becomes blktrace's
-        getrq action: G, or s where the log's header says which events were recorded and G is not
-        among them.
+        s (a request's accounting starts) comes right after G, so only one of them does.
         """
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"
         letters = context.header.get("events", {}).get("letters", [])
-        # s comes right after G, so only one of them becomes a getrq action.
+
         without = Kind.START if not letters or "G" in letters else Kind.G
         self._kinds = [int(kind) for kind in _ACTIONS if kind != without]
         self._next: dict[int, int] = {}
         """Per device << 32 | CPU: the next sequence number."""
-        self._submitters = _Submitters()
+        self._bio = np.zeros(0, np.uint64)
+        """Pointers of the bios whose thread is known."""
+        self._tid = np.zeros(0, np.uint32)
+        """Per bio of `_bio`: its thread."""
 
     def encode(self, events: Events) -> Encoded:
         """Return records of the events that blktrace has an action for, and counts of the others.
 
-        events: in order of time, directly after those of the last call. The records are in the same
-        order. The counts are by event letter; thread, cgroup and file names (dictionary records)
-        are in neither. Updates the next sequence number of each device and CPU, and the known
-        threads of bios.
+        events: in order of time, directly after those of the last call. The counts are by event
+        letter; names (dictionary records) are in neither.
         """
         has_action = np.isin(events.kind, self._kinds)
         left_out = Counter[str]()
@@ -139,9 +141,8 @@ class Encoder:
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
         """Set sector, bytes, action, pid and error in `head`: `struct blk_io_trace` (n,).
 
-        Plugs and unplugs (P, U) have sector and bytes 0, and category READ; an event without a
-        sector has sector 0. The categories of I, R, m, D and C have PC for passthrough operations,
-        else FS. error is that of C and c as negative errno, 0 for all others.
+        Plugs and unplugs (P, U) have sector and bytes 0, and category READ. error is that of C and
+        c as negative errno, 0 for all others.
         """
         kind = events.kind
         of_task = np.isin(kind, (Kind.P, Kind.U))
@@ -166,14 +167,7 @@ class Encoder:
         return wanted
 
     def _category(self, opf: U32) -> U32:
-        """Return the blktrace categories (BLK_TC_*) of operations and flags (n,), uint32.
-
-        They are those that __blk_add_trace gives.
-
-        opf: bi_opf or cmd_flags. READ or WRITE by its lowest bit, a bit per flag (SYNC, META, FUA,
-        FLUSH for PREFLUSH, AHEAD for RAHEAD), DISCARD for discard and secure_erase, FLUSH for
-        flush.
-        """
+        """Return the categories that __blk_add_trace gives operations and flags (n,), uint32."""
         write = (opf & 1) != 0
         category = np.where(write, Category.WRITE, Category.READ).astype(np.uint32)
         for name, bit in _FLAGS:
@@ -183,12 +177,11 @@ class Encoder:
         return category
 
     def _pid(self, events: Events) -> U32:
-        """Return the thread id of each event (n,), uint32.
+        """Return the thread id of each event (n,), all of which have a blktrace action.
 
-        events: all have a blktrace action. Imported events keep theirs. Otherwise it is the thread
-        that Q, G, M, F, X, A, P and U were recorded with; for s, I, D and m that of the request's
-        first bio; 0 for C, c, R and a, where blktrace has whatever thread was interrupted, and a
-        log has none. Remembers the threads of bios for the next events, unless imported.
+        Imported events keep theirs. Otherwise it is the thread that Q, G, M, F, X, A, P and U were
+        recorded with; for s, I, D and m that of the request's first bio; 0 for C, c, R and a, where
+        blktrace has whatever thread was interrupted, and a log has none.
         """
         kind, raw = events.kind, events.raw
         high = (raw[:, 4] >> np.uint64(32)).astype(np.uint32)
@@ -198,47 +191,15 @@ class Encoder:
         if self._imported:
             pid = np.where(kind == Kind.Q, pid, raw[:, PID_WORD].astype(np.uint32))
             return pid.astype(np.uint32)
-        return self._submitters.fill(events, pid.astype(np.uint32))
+        return self._with_submitters(events, pid.astype(np.uint32))
 
-    def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
-        """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
-
-        head: the events' `struct blk_io_trace`, with device and cpu set. Imported events keep their
-        own numbers, which have gaps where the kernel lost events, unless all are 0, as in the
-        stream of the ftrace tracer; a Q, whose record has none, gets one more than the row before.
-        Sets `_next` to the number that follows on each device and CPU.
-        """
-        result = np.zeros(len(events), np.uint32)
-        recorded = np.zeros(len(events), np.int64)
-        if self._imported:
-            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
-            recorded[events.kind == Kind.Q] = 0
-        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
-        for key in np.unique(keys).tolist():
-            rows = np.flatnonzero(keys == key)
-            numbers = _numbers(recorded[rows], self._next.get(key, 1))
-            self._next[key] = int(numbers[-1]) + 1
-            result[rows] = numbers
-        return result
-
-
-class _Submitters:
-    """Fills in the thread of s, I, D and m, which a log lacks, from the request's first bio."""
-
-    def __init__(self) -> None:
-        self._bio = np.zeros(0, np.uint64)
-        """Pointers of the bios whose thread is known."""
-        self._tid = np.zeros(0, np.uint32)
-        """Per bio of `_bio`: its thread."""
-
-    def fill(self, events: Events, pid: U32) -> U32:
+    def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
-        A request has the thread of its first bio. events: in order of time, directly after those of
-        the last call. pid: thread id per event, right where the record has one (Q, G, M, F, X, A);
-        all but those of s, I, D and m are returned as they are. The thread is that of the newest
-        earlier such event of the same bio pointer, also of an earlier call; 0 if there is none, or
-        no pointer. Sets `_bio` and `_tid` to the newest thread of every bio.
+        events: in order of time, directly after those of the last call. pid: thread id per event,
+        right where the record has one (Q, G, M, F, X, A). The thread is that of the newest earlier
+        such event of the same bio pointer, also of an earlier call; 0 if there is none, or no
+        pointer.
         """
         recorded = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))
@@ -260,14 +221,33 @@ class _Submitters:
         self._bio, self._tid = bio[ends & of_known_bio], tid[ends & of_known_bio]
         return result
 
+    def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
+        """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
+
+        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
+        all are 0, as in the stream of the ftrace tracer; a Q, whose record has none, gets one more
+        than the row before.
+        """
+        result = np.zeros(len(events), np.uint32)
+        recorded = np.zeros(len(events), np.int64)
+        if self._imported:
+            recorded = (events.raw[:, PID_WORD] >> np.uint64(32)).astype(np.int64)
+            recorded[events.kind == Kind.Q] = 0
+        keys = head["device"].astype(np.uint64) << np.uint64(32) | head["cpu"]
+        for key in np.unique(keys).tolist():
+            rows = np.flatnonzero(keys == key)
+            numbers = _numbers(recorded[rows], self._next.get(key, 1))
+            self._next[key] = int(numbers[-1]) + 1
+            result[rows] = numbers
+        return result
+
 
 def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
-    recorded: numbers that the kernel gave (n,), 0: none; a row without one has one more than the
-    row before. following: the number that comes next, 1 before the first event of this device and
-    CPU. Rows before the first recorded number count from `following`, or up to that number if
-    `following` is 1.
+    recorded: numbers that the kernel gave (n,), 0: none. following: the number that comes next, 1
+    before the first event of this device and CPU. Rows before the first recorded number count from
+    `following`, or up to that number if `following` is 1.
     """
     place = np.arange(len(recorded))
     recorded_row = np.flatnonzero(recorded > 0)
@@ -281,10 +261,9 @@ def _numbers(recorded: I64, following: int) -> I64:
 
 
 def _by_kind(events: Events) -> tuple[U32, U32]:
-    """Return per event (n,) its BLK_TA_* action, and its BLK_TC_* categories, both uint32.
+    """Return per event its BLK_TA_* action, and BLK_TC_* categories but those of its operation.
 
-    The categories are without those of its operation and flags. An unplug (U) is UNPLUG_IO if the
-    task asked for it, UNPLUG_TIMER if it slept. Kinds that blktrace has no action for have 0 and 0.
+    An unplug (U) is UNPLUG_IO if the task asked for it, UNPLUG_TIMER if it slept.
     """
     acts = np.zeros(256, np.uint32)
     categories = np.zeros(256, np.uint32)
@@ -300,7 +279,7 @@ def _by_kind(events: Events) -> tuple[U32, U32]:
 def _errors(status: I32) -> NDArray[np.int16]:
     """Return negative errnos (n,), int16, for blk_status_t values; 0 for 0.
 
-    status: negative values are errnos already; a positive one that is no known status becomes -EIO.
+    Negative values are errnos already; a positive one that is no known status becomes -EIO.
     """
     error = np.where(status < 0, status, 0)
     for number, errno in ERRNO.items():
@@ -315,7 +294,7 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 
     All numbers are big-endian. X has the sector at which the rest of the split bio begins, U the
     number of requests held back (8 bytes each); A and the remap of a request (a) have `struct
-    blk_io_trace_remap`: device and sector they came from, device they went to. Others have none.
+    blk_io_trace_remap`.
     """
     length: U16 = np.zeros(len(events), np.uint16)
     for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):
@@ -338,8 +317,8 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
     """Return a note (BLK_TN_*), such as a thread's name, as one record with sequence number 0.
 
-    action: the note's number with BLK_TC_NOTIFY. ts: ns. device: dev_t. pid: the thread that a name
-    is of, else 0. payload: at most 16 bytes.
+    action: the note's number with BLK_TC_NOTIFY. ts: ns. pid: the thread that a name is of, else 0.
+    payload: at most 16 bytes.
     """
     head = np.zeros(1, dtype=LITTLE)
     head["magic"] = MAGIC | VERSION
@@ -350,11 +329,7 @@ def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) 
 
 
 def pack(head: NDArray[np.void], pdu: NDArray[np.uint8]) -> bytes:
-    """Return records as a file has them: each header (48 bytes) followed by its payload.
-
-    head: `struct blk_io_trace` (n,), little-endian. pdu: uint8 (n, 16), of which row i has
-    `head["pdu_len"][i]` bytes. Rows stay in their order.
-    """
+    """Return records as a file has them: each header (48 bytes) followed by its payload."""
     sizes = head["pdu_len"].astype(np.int64)
     ends = np.cumsum(RECORD.itemsize + sizes)
     starts = ends - RECORD.itemsize - sizes

@@ -212,23 +212,17 @@ class _Definitions:
                 self._handle(*handles[number], number)
 
     def _handle(self, layer: str, dev: int, number: int) -> None:
-        """Define one I/O handle, which is open for reading and writing from the beginning."""
-        lib = self._lib
         upper = self._handles.handles[BIOS, dev]
-        parent = upper if layer == REQUESTS else lib.UNDEFINED_IO_HANDLE
-        name = self._text(f"{self._context.device_label(dev)} {layer}")
+        parent = upper if layer == REQUESTS else self._lib.UNDEFINED_IO_HANDLE
+        name = f"{self._context.device_label(dev)} {layer}"
         paradigm = list(_PARADIGMS).index(layer)
-        rest = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, parent)
-        self._archive.define("IoHandle", number, name, self._files[dev], paradigm, *rest)
-        mode, status = lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE
-        self._archive.define("IoPreCreatedHandleState", number, mode, status)
+        self._io_handle(number, self._text(name), self._files[dev], paradigm, parent)
 
     def _file_handle(self, handle: FileHandle) -> None:
         """Define an I/O handle of calls, and its file if it is a file's.
 
-        It is open from the beginning, as opening is not recorded. Files are numbered after those of
-        the devices, in order. A descriptor's is named after its process, as far as the name is
-        known.
+        Files are numbered after those of the devices, in order. A descriptor's is named after its
+        process, as far as the name is known.
         """
         lib, handles = self._lib, self._handles
         if handle.path:
@@ -239,10 +233,15 @@ class _Definitions:
             process = handles.processes.get(handle.pid) or "process"
             name = self._text(f"fd {handle.fd} of {process} {handle.pid}")
             file = lib.UNDEFINED_IO_FILE
-        rest = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, lib.UNDEFINED_IO_HANDLE)
-        self._archive.define("IoHandle", handle.number, name, file, len(_PARADIGMS), *rest)
-        mode, status = lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE
-        self._archive.define("IoPreCreatedHandleState", handle.number, mode, status)
+        self._io_handle(handle.number, name, file, len(_PARADIGMS), lib.UNDEFINED_IO_HANDLE)
+
+    def _io_handle(self, number: int, name: int, file: Any, paradigm: int, parent: Any) -> None:
+        """Define a handle that is open for reading and writing from the beginning."""
+        lib, define = self._lib, self._archive.define
+        how = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, parent)
+        define("IoHandle", number, name, file, paradigm, *how)
+        state = (lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE)
+        define("IoPreCreatedHandleState", number, *state)
 
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:

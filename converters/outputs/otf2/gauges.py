@@ -52,8 +52,7 @@ class Gauges:
         origin -= origin % RATE_BIN
         self._queued, self._in_device = Level(origin), Level(origin)
         self._reads, self._writes = Rate(origin), Rate(origin)
-        none = np.zeros(0, dtype=np.int64)
-        self._held = Values(none.astype(np.uint32), none, none.astype(np.uint64))
+        self._held = Values.none()
         """Samples that a later one may still precede."""
         names = [context.op_name(op) for op in range(OP_MASK + 1)]
         self._is_read = np.array([name in READ_OPS for name in names])

@@ -8,24 +8,24 @@ import numpy as np
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Pairs
-from biotrail.converters.events.tables import NEVER, U32, Lifecycles
+from biotrail.converters.events.tables import U32, Lifecycles
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
 from biotrail.converters.outputs.otf2.handles import Handles, PairPlace
-from biotrail.converters.outputs.otf2.records import Column, encode
-from biotrail.converters.outputs.otf2.threads import CALL_SHAPES, CallPhase, in_order
-from biotrail.converters.outputs.otf2.writer import REGION, WRITE_EVENTS, stamped
+from biotrail.converters.outputs.otf2.records import Column
+from biotrail.converters.outputs.otf2.threads import CALL_SHAPES, CallPhase
+from biotrail.converters.outputs.otf2.writer import REGION, WRITE_EVENTS, InTurn
 from biotrail.converters.sites.pair_names import DrawnPairs, PairNames
 
 PAIR_SHAPES = {key: CALL_SHAPES[key] for key in (int(CallPhase.ENTER), int(CallPhase.LEAVE))}
 """A pair is Enter and Leave, as a call."""
 
 
-class PairLocations:
+class PairLocations(InTurn):
     """Writes the pairs of a log, window by window, as they end."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        self._archive = archive
+        super().__init__(archive)
         self._handles = handles
         self._names = PairNames(context)
         self._drawn = DrawnPairs(
@@ -39,15 +39,8 @@ class PairLocations:
         )
         self._shared: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
         """Per pair a heap of its locations of other keys: (end ns of the last pair, number)."""
-        self._last: dict[int, int] = {}
-        """Per location: time (ns) of its newest event."""
         self.pairs = 0
         """Pairs that were written."""
-        self.moved = 0
-        """Times that were moved to keep OTF2's order."""
-        self.first_ns = NEVER
-        """Time (ns) of the earliest event."""
-        self.last_ns = NEVER
 
     def add(self, window: Lifecycles) -> None:
         """Write the pairs that ended in a window, the log's next. Raises OutputError."""
@@ -73,20 +66,12 @@ class PairLocations:
 
     def _write(self, number: int, pairs: Pairs, regions: U32, texts: U32) -> None:
         """Write pairs of one location, in the order of their begins, behind what it has."""
-        file = self._archive.event_file(number)
-        given = np.stack([pairs.began, pairs.ended], axis=1).reshape(-1)
-        time, moved = in_order(given, self._last.get(number, 0))
-        self.moved += moved
-        self._last[number] = int(time[-1])
-        self.last_ns = max(self.last_ns, int(time[-1]))
-        first = int(time[0])
-        self.first_ns = first if self.first_ns == NEVER else min(first, self.first_ns)
+        time = np.stack([pairs.began, pairs.ended], axis=1).reshape(-1)
         phases = (int(CallPhase.ENTER), int(CallPhase.LEAVE))
         phase = np.tile(np.array(phases, dtype=np.uint8), len(pairs))
         columns: dict[str, Column] = {REGION.name: np.repeat(regions, 2)}
         carried = self._attributes(pairs, texts, phase)
-        records = encode(time, stamped(time, file), phase, PAIR_SHAPES, columns, carried)
-        self._archive.write(file, records)
+        self._put(number, time, phase, PAIR_SHAPES, columns, carried)
 
     def _attributes(self, pairs: Pairs, texts: U32, phase: Column) -> list[AttributeColumn]:
         """Return the attributes of all events: the key at Enter, who ended the pair at Leave."""

@@ -7,9 +7,8 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.calls.files import CallFiles
 from biotrail.converters.calls.names import name_of_call, name_of_error
-from biotrail.converters.calls.waiting import PendingWaits
+from biotrail.converters.calls.pending import CallFiles, PendingWaits
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (
@@ -18,14 +17,13 @@ from biotrail.converters.events.tables import (
     U8,
     U32,
     WAIT_CAUSE_NAMES,
-    Bool,
     Lifecycles,
     WaitCause,
 )
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
 from biotrail.converters.outputs.otf2.handles import CALLS, Handles
-from biotrail.converters.outputs.otf2.records import Column, Shape, encode
+from biotrail.converters.outputs.otf2.records import Column, Shape
 from biotrail.converters.outputs.otf2.writer import (
     BYTES,
     FLUSH,
@@ -37,7 +35,7 @@ from biotrail.converters.outputs.otf2.writer import (
     WAY,
     WRITE,
     WRITE_EVENTS,
-    stamped,
+    InTurn,
 )
 from biotrail.recorder.schema.syscalls import numbers
 
@@ -148,41 +146,24 @@ def _events(
     return events
 
 
-def in_order(time: I64, since: int) -> tuple[I64, int]:
-    """Return times (n,) of a location's events that never go back, and how many were moved.
-
-    time: ns, in the order of the events. since: time of the location's last event before.
-    """
-    ordered = np.maximum(np.maximum.accumulate(time), since)
-    moved: Bool = ordered != time
-    return ordered, int(moved.sum())
-
-
 BLOCKED, RUNNABLE = "blocked", "runnable"
 """Names of the regions of a wait: off the CPU until woken, and from there until it ran."""
 
 
-class Threads:
+class Threads(InTurn):
     """Writes the calls of a log's threads, window by window, as they return."""
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
         """handles: gets the names of threads and processes, too."""
-        self._archive = archive
+        super().__init__(archive)
         self._handles = handles
         self._context = context
         self._waits = PendingWaits()
         self._files = CallFiles()
-        self._last: dict[int, int] = {}
-        """Per thread: time (ns) of its newest event."""
         self.calls = 0
         """Calls that were written."""
         self.operations = 0
         """I/O operations among them."""
-        self.moved = 0
-        """Times that were moved to keep OTF2's order."""
-        self.first_ns = NEVER
-        """Time (ns) of the earliest event."""
-        self.last_ns = NEVER
 
     def add(self, window: Lifecycles) -> None:
         """Write the calls that returned in a window, the log's next, whose entry is known.
@@ -198,7 +179,7 @@ class Threads:
         self._waits.add(window.path.waits)
         row, waits = self._waits.take(calls)
         files = self._files.of(window, calls)
-        if not len(calls) or waits is None:
+        if not len(calls):
             return
         modes = operation_modes(calls, self._context.machine)
         modes[~calls.timed] = NO_IO  # what these moved is not known
@@ -222,29 +203,14 @@ class Threads:
         for begin, end in zip(edges, [*edges[1:], len(events)], strict=True):
             for start in range(int(begin), int(end), WRITE_EVENTS):
                 rows = slice(start, min(start + WRITE_EVENTS, int(end)))
-                self._write(int(of[begin]), events, rows, columns, attributes)
-
-    def _write(
-        self,
-        tid: int,
-        events: CallEvents,
-        rows: slice,
-        columns: dict[str, Column],
-        attributes: list[AttributeColumn],
-    ) -> None:
-        """Write the events `rows` of one thread, after all that it has so far, in order of time."""
-        file = self._archive.event_file(self._handles.location(tid, CALLS).number)
-        time, moved = in_order(events["time"][rows], self._last.get(tid, 0))
-        self.moved += moved
-        self._last[tid] = int(time[-1])
-        self.last_ns = max(self.last_ns, int(time[-1]))
-        first = int(time[0])
-        self.first_ns = first if self.first_ns == NEVER else min(first, self.first_ns)
-        these = {name: column[rows] for name, column in columns.items()}
-        carried = [(what, values[rows], has[rows]) for what, values, has in attributes]
-        phase = events["phase"][rows]
-        records = encode(time, stamped(time, file), phase, CALL_SHAPES, these, carried)
-        self._archive.write(file, records)
+                self._put(
+                    self._handles.location(int(of[begin]), CALLS).number,
+                    events["time"][rows],
+                    events["phase"][rows],
+                    CALL_SHAPES,
+                    {name: column[rows] for name, column in columns.items()},
+                    [(what, values[rows], has[rows]) for what, values, has in attributes],
+                )
 
     def _regions(self, calls: Calls) -> tuple[U32, int, int]:
         """Return the numbers of the regions of calls and waits; new ones get the next numbers.

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a location's events, in order of time: name them as OTF2 does, and encode them."""
 
+from collections.abc import Iterable, Mapping
+
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool
+from biotrail.converters.events.tables import I64, NEVER, OP_MASK, U8, U32, U64, Bool
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import UINT64, Attributes
+from biotrail.converters.outputs.otf2.attributes import UINT64, AttributeColumn, Attributes
 from biotrail.converters.outputs.otf2.events import BLOCKING, NO_STRING, EventArray, Phase
 from biotrail.converters.outputs.otf2.handles import BIOS, Handles, Location
 from biotrail.converters.outputs.otf2.records import (
@@ -132,3 +134,35 @@ def stamped(time: I64, file: EventFile) -> Bool:
     timed[1:] = time[1:] != time[:-1]
     timed[:1] = time[:1] != file.time
     return timed
+
+
+class InTurn:
+    """Writes events of locations whose times may go back, which OTF2 does not allow."""
+
+    def __init__(self, archive: Archive) -> None:
+        self._archive = archive
+        self._last: dict[int, int] = {}
+        """Per location: time (ns) of its newest event."""
+        self.moved = 0
+        """Times that were moved to keep OTF2's order."""
+        self.first_ns = self.last_ns = NEVER
+        """Times (ns) of the earliest and of the latest event."""
+
+    def _put(
+        self,
+        location: int,
+        time: I64,
+        phase: Column,
+        shapes: Mapping[int, Shape],
+        columns: Mapping[str, Column],
+        attributes: Iterable[AttributeColumn],
+    ) -> None:
+        """Write events of a location, by its number, behind what it has, in the given order."""
+        file = self._archive.event_file(location)
+        ordered = np.maximum(np.maximum.accumulate(time), self._last.get(location, 0))
+        self.moved += int((ordered != time).sum())
+        first, last = int(ordered[0]), int(ordered[-1])
+        self._last[location], self.last_ns = last, max(self.last_ns, last)
+        self.first_ns = first if self.first_ns == NEVER else min(first, self.first_ns)
+        records = encode(ordered, stamped(ordered, file), phase, shapes, columns, attributes)
+        self._archive.write(file, records)

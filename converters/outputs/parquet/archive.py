@@ -36,7 +36,7 @@ GROUP_EVENTS = 1 << 17
 larger group."""
 
 _TIMES_LEVEL = 1
-"""zstd's level for times, see `_level`."""
+"""zstd's level for times, unless one above the default is asked for."""
 
 _PAGE = 1 << 30
 """Page size (bytes, rows) so large that a column of a row group is one page, which zstd compresses
@@ -80,7 +80,7 @@ def write(
     growth = _Growth(source, account)
     summed = _Summed(out)
     with _writer(summed, level) as (writer, put, wait):
-        for group in _groups(_recorded_parts(source, growth, on_progress)):
+        for group in _groups(source, growth, on_progress):
             first = len(rows)
             rows += [chunk_row(len(p.events), p.complete_to, p.clock) for p in group]
             if len(rows) > MAX_CHUNKS:
@@ -95,7 +95,15 @@ def write(
                 summary.events += count
                 summary.kinds += _counted(group)
         wait()
-        _complete_account(account, source, summary)
+        account.events = summary.events
+        account.kinds = dict(summary.kinds)
+        account.interrupted = source.interrupted
+        account.problems = list(source.problems)
+        account.remarks = list(source.remarks)
+        account.damaged = list(source.damaged)
+        account.unknown = {str(kind): count for kind, count in source.unknown.items()}
+        account.unreadable_bytes = source.unreadable_bytes
+        account.log_bytes = source.size
         account.checksums, account.checked_bytes = summed.sums()
         facts = Facts(source.header, source.notes, source.losses, source.end)
         chunks = np.array(rows, np.int64).reshape(len(rows), -1 if rows else 6)
@@ -119,7 +127,6 @@ class _Summed:
         """Checksum of the block begun."""
 
     def write(self, data: Any) -> int:
-        """Write all of `data`; return the bytes written in total."""
         view = memoryview(data).cast("B")
         self._out.write(view)
         while view:
@@ -151,7 +158,6 @@ class _Growth:
     """Records in `account.grown` after which chunk the source's notes, losses and damages grew."""
 
     def __init__(self, source: Source, account: Account) -> None:
-        """Record the lengths of the source's lists before the first chunk is read."""
         self._source = source
         self._grown = account.grown
         self._chunk = -1
@@ -167,27 +173,21 @@ class _Growth:
         self._chunk += 1
 
 
-def _recorded_parts(
+def _groups(
     source: Source, growth: _Growth, on_progress: Callable[[int], None] | None
-) -> Iterator[Part]:
-    """Yield the source's chunks (`Part`), recording the growth of its lists at each."""
-    for part in source.parts():
-        growth.record()
-        yield part
-        if on_progress is not None:
-            on_progress(part.offset)
-
-
-def _groups(parts: Iterator[Part]) -> Iterator[list[Part]]:
+) -> Iterator[list[Part]]:
     """Yield lists of adjacent chunks, each list with GROUP_EVENTS events or more."""
     group: list[Part] = []
     events = 0
-    for part in parts:
+    for part in source.parts():
+        growth.record()
         group.append(part)
         events += len(part.events)
         if events >= GROUP_EVENTS:
             yield group
             group, events = [], 0
+        if on_progress is not None:
+            on_progress(part.offset)
     if group:
         yield group
 
@@ -199,50 +199,27 @@ def _counted(group: list[Part]) -> Counter[str]:
     )
 
 
-def _complete_account(account: Account, source: Source, summary: Summary) -> None:
-    """Set what is known once the source was read to its end."""
-    account.events = summary.events
-    account.kinds = dict(summary.kinds)
-    account.interrupted = source.interrupted
-    account.problems = list(source.problems)
-    account.remarks = list(source.remarks)
-    account.damaged = list(source.damaged)
-    account.unknown = {str(kind): count for kind, count in source.unknown.items()}
-    account.unreadable_bytes = source.unreadable_bytes
-    account.log_bytes = source.size
-
-
 Put = Callable[[list[Part], int], None]
 """Queues a row group for writing: its chunks, and the number of the first of them."""
-
-
-def _paths() -> list[str]:
-    return [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in SCHEMA]
-
-
-def _level(name: str, level: int) -> int:
-    """Return zstd's level for a column. name: the column's; level: the level that was asked for.
-
-    Times are delta-encoded, and what that leaves hardly compresses: they get at most level 1,
-    unless a level above the default is asked for.
-    """
-    return min(level, _TIMES_LEVEL) if name == TIME and level <= LEVEL else level
 
 
 @contextmanager
 def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], None]]]:
     """Yield (Parquet writer, a function that queues a row group, one that waits for the queue).
 
-    out: the archive's file. level: zstd's. Another thread encodes and writes the groups; its
-    exceptions are raised by a later call of either function, or at the end of the block. At most
-    two groups are in the queue, the one being written included. The file is completed at the end of
-    the block, unless an exception ended it.
+    Another thread encodes and writes the groups; its exceptions are raised by a later call of
+    either function, or at the end of the block. At most two groups are in the queue, the one being
+    written included. The file is completed at the end of the block, unless an exception ended it.
     """
+    columns = [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in SCHEMA]
+    levels = dict.fromkeys(columns, level)
+    if level <= LEVEL:  # what delta-encoding leaves of times hardly compresses
+        levels[TIME] = min(level, _TIMES_LEVEL)
     writer = pq.ParquetWriter(
         out,
         SCHEMA,
         compression="zstd",
-        compression_level={name: _level(name, level) for name in _paths()},
+        compression_level=levels,
         use_dictionary=_DICTIONARIES,
         column_encoding={TIME: "DELTA_BINARY_PACKED"},
         write_statistics=[TIME, KIND, "dev"],
@@ -256,8 +233,15 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     waiting: list[Future[None]] = []
 
     def put(group: list[Part], first: int) -> None:
-        """Queue a row group: the events of the adjacent chunks in `group`."""
-        events = group[0].events if len(group) == 1 else _concatenate([p.events for p in group])
+        events = group[0].events
+        if len(group) > 1:
+            parts = [part.events for part in group]
+            events = Events(
+                np.concatenate([p.ts for p in parts]),
+                np.concatenate([p.cpu for p in parts]),
+                np.concatenate([p.number for p in parts]),
+                np.concatenate([p.raw.T for p in parts], axis=1).T,
+            )
         chunk = np.repeat(np.arange(first, first + len(group)), [len(p.events) for p in group])
         rows = events_by_kind(events, chunk)
         while len(waiting) >= _AHEAD:
@@ -276,12 +260,3 @@ def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], N
     finally:
         # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
         writer.is_open = False
-
-
-def _concatenate(parts: list[Events]) -> Events:
-    return Events(
-        np.concatenate([p.ts for p in parts]),
-        np.concatenate([p.cpu for p in parts]),
-        np.concatenate([p.number for p in parts]),
-        np.concatenate([p.raw.T for p in parts], axis=1).T,
-    )

@@ -95,10 +95,7 @@ class Partitions:
             self._close_file(key)
 
     def abandon(self) -> None:
-        """Close the files after an error; errors of closing are ignored.
-
-        The files stay, without the rows that wait.
-        """
+        """Close the files after an error; they stay, without the rows that wait."""
         for part in self._parts.values():
             if part.writer is not None:
                 with suppress(OSError, pa.ArrowException):
@@ -145,8 +142,7 @@ class Partitions:
         """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM+2, ….
 
         A stem is quoted and so has no `+`: no recording's second file has the name of another
-        recording's first, such as `sda-2`. The least recently written files are closed, so that at
-        most 100 are open.
+        recording's first, such as `sda-2`. The least recently written files are closed.
         """
         while len(self._open) >= _MOST_OPEN:
             self._close_file(next(iter(self._open)))

@@ -4,8 +4,8 @@
 import numpy as np
 
 from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of_error
+from biotrail.converters.calls.pending import PendingWaits
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
-from biotrail.converters.calls.waiting import PendingWaits
 from biotrail.converters.events.path_tables import Calls, PathTables, Waits
 from biotrail.converters.events.tables import I64, NEVER, Bool, Tasks
 from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns
@@ -37,7 +37,7 @@ class CallMaker:
         self._threads, self._flows, self._slowest = threads, flows, slowest
         self._ranking = Ranking()
         self._pending = PendingWaits()
-        self._held: Calls | None = None
+        self._held = Calls.none()
         """Calls that have returned, and have no slice yet."""
         self._says_reasons = "fs" in drawing.context.path_parts
         self._names_of = np.zeros(0, dtype=np.uint16)
@@ -66,12 +66,9 @@ class CallMaker:
             shown = path.calls.with_io | self._drawing.options.every_call
             shown &= self._detail != Detail.BIOS
             known = path.calls.take((path.calls.entry != NEVER) & shown)
-            held = [] if self._held is None else [self._held]
-            self._held = Calls.concatenate([*held, known])
+            self._held = Calls.concatenate([self._held, known])
             self._pending.add(path.waits)
             self._pending.take(path.calls.take(~shown))
-        if self._held is None:
-            return Slices.none(CALL)
         ready = np.ones(len(self._held), dtype=np.bool_)
         if not rest and self._flows is not None and len(ready) <= _MOST_HELD:
             ready = self._held.exit < self._flows.settled
@@ -96,7 +93,7 @@ class CallMaker:
         end = np.maximum(table.exit, table.entry)
         slices = Slices.of_rows(CALL, table.tid, table.entry, end, ids)
         row, waits = self._pending.take(table)
-        if not len(slices) or waits is None:
+        if not len(slices):
             return slices
         commit = np.full(len(slices), NEVER)
         np.maximum.at(commit, row, waits.commit)

@@ -48,20 +48,20 @@ class Flights:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._writers = Writers(context, process_of_owner)
-        self._kept: _Flight | None = None
-        self._now: _Flight | None = None
+        self._kept = _Flight.none()
+        self._now = _Flight.none()
         """With those in flight at the window's end."""
         self._floor = NEVER
         """The latest end (ns) of those that are kept no longer."""
 
     def add(self, window: Lifecycles) -> None:
         """Take in the log's next window."""
-        self._now = None  # not kept while the next is made
+        self._now = _Flight.none()  # not kept while the next is made
         path = window.path
         open_path = None if path is None else replace(path, bios=path.open_bios)
         ended = self._flights(window)
         still = self._flights(replace(window, bios=window.open_bios, path=open_path))
-        known = ended if self._kept is None else _Flight.concatenate([self._kept, ended])
+        known = _Flight.concatenate([self._kept, ended])
         self._now = _Flight.concatenate([known, still])
         oldest = int(still.queue.min(initial=FAR))
         keeps = known.end > oldest
@@ -85,7 +85,7 @@ class Flights:
     def overtaking(self, dev: int, queue: int, issue: int) -> int:
         """Return how many bios of a device were queued after one, and issued before it."""
         now = self._now
-        if now is None or issue == NEVER:
+        if issue == NEVER:
             return 0
         found = (now.queue > queue) & (now.issue < issue) & (now.issue != NEVER) & (now.dev == dev)
         return int(found.sum())
@@ -93,8 +93,6 @@ class Flights:
     def beside_bio(self, number: int, dev: int, begin: int, end: int) -> str:
         """Return in words what a bio's device had meanwhile; empty: nothing else."""
         now = self._now
-        if now is None:
-            return ""
         beside = (now.end > begin) & (now.queue < end) & (now.dev == dev) & (now.number != number)
         return self._named(dev, now.take(beside), begin, end)
 
@@ -105,8 +103,6 @@ class Flights:
         one. What the thread queued itself is left out.
         """
         now = self._now
-        if now is None:
-            return ""
         now = now.take((now.end > begin) & (now.queue < end))
         own = (now.tid == tid) & (now.queue >= begin)
         if disk is None and not own.any():

@@ -135,12 +135,11 @@ class FlowMaker:
         self._first = np.uint64(first & ~7)
         self._every = every
         self._marks = [names.id(name) for name in MARKS]
-        times, flags = np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.bool_)
-        self._kept = _CallBios(times, times, times, times, times, times, flags)
+        self._kept = _CallBios.none()
         """Bios that ended, of calls that have not returned."""
         self._known = self._kept
         """Bios of calls, as far as a call that is drawn now may have queued them."""
-        self._journal = _Journal(times, times, times, times)
+        self._journal = _Journal.none()
         """Bios of journals' threads whose arrows are drawn."""
         self._waiters: dict[tuple[int, int], int] = {}
         """Arrows so far from each commit (device, transaction)."""
@@ -178,20 +177,40 @@ class FlowMaker:
         if self._every:
             top, known = _find(table.number, table.family)
             shows |= called | ((table.parent != NEVER) & known & called[top])
-        pairs = _Pairs.of(window, bios, requests, shows)
+        self._join(window, bios, requests, shows)
+
+    def _join(self, window: Lifecycles, bios: Slices, requests: Slices, shows: Bool) -> None:
+        """Set flows and marks of the slices of a window's bios that are shown."""
+        table = window.bios
+        number, queue = table.number, table.queue
+        drawn = _drawn(bios, len(table))
+        rows = np.flatnonzero(shows & (drawn >= 0))
+        drawn_requests = _drawn(requests, len(window.requests))
+        # Requests that an arrow leads to, from their bios.
+        request = _requests_of(table.request[rows], window.requests, drawn_requests)
+        began = np.append(requests.start, 0)
+        served = (request >= 0) & (began[request] >= queue[rows])
+        mine, by, alone = rows[served], request[served], rows[~served]
+        # Bios that an arrow leads to, from the request above or the bio above.
+        upper, has = _find(number, table.parent[rows])
+        has[has] = drawn[upper[has]] >= 0
+        lower, upper = rows[has], upper[has]
+        above = _requests_of(table.request[upper], window.requests, drawn_requests)
+        issued = (above >= 0) & (began[above] <= queue[lower])
+        under, of_bio = lower[issued], lower[~issued]
         journal = self._note_journal(window, bios, shows)
-        self._mark(bios, Arrow.REQUEST, *pairs.from_bio)
-        self._mark(requests, Arrow.LOWER, *pairs.below_request)
-        self._mark(bios, Arrow.LOWER, *pairs.below_bio)
+        self._mark(bios, Arrow.REQUEST, drawn[mine], began[by], number[mine])
+        self._mark(requests, Arrow.LOWER, above[issued], queue[under], number[under])
+        self._mark(bios, Arrow.LOWER, drawn[upper[~issued]], queue[of_bio], number[of_bio])
         bios.flows = self._flows(
             len(bios),
-            (Arrow.BIO, *pairs.drawn),
-            (Arrow.LOWER, *pairs.lower),
-            (Arrow.WOKEN, *pairs.alone),
+            (Arrow.BIO, drawn[rows], number[rows]),
+            (Arrow.LOWER, drawn[lower], number[lower]),
+            (Arrow.WOKEN, drawn[alone], number[alone]),
             (Arrow.COMMIT, *journal),
         )
         requests.flows = self._flows(
-            len(requests), (Arrow.REQUEST, *pairs.served), (Arrow.WOKEN, *pairs.served)
+            len(requests), (Arrow.REQUEST, by, number[mine]), (Arrow.WOKEN, by, number[mine])
         )
 
     def to_slowest(self, number: int) -> int:
@@ -334,58 +353,6 @@ def _commit_keys(dev: U32, transaction: I64 | U32) -> I64:
     """Return per commit a number from which on WAITERS are its own."""
     wide = dev.astype(np.int64) << 32 | (transaction.astype(np.int64) & 0xFFFFFFFF)
     return wide * WAITERS
-
-
-Marked = tuple[I64, I64, I64]
-"""Index of the slice, ns, number of the bio: (n,) each."""
-
-
-@dataclass
-class _Pairs:
-    """Which slices arrows join, with the number of the bio that each is named by."""
-
-    drawn: tuple[I64, I64]
-    """Bios: (slice, number)."""
-    lower: tuple[I64, I64]
-    """Of these, bios below a bio that is drawn, too."""
-    alone: tuple[I64, I64]
-    """Bios to whose request no arrow leads."""
-    served: tuple[I64, I64]
-    """Requests that an arrow leads to from a bio."""
-    from_bio: Marked
-    """The other end of these."""
-    below_request: Marked
-    """Requests from which an arrow leads to a lower bio."""
-    below_bio: Marked
-    """Bios from which one does."""
-
-    @classmethod
-    def of(cls, window: Lifecycles, bios: Slices, requests: Slices, shows: Bool) -> "_Pairs":
-        """Return which slices of a window are joined, by the rules of FlowMaker.add."""
-        table = window.bios
-        drawn = _drawn(bios, len(table))
-        rows = np.flatnonzero(shows & (drawn >= 0))
-        number, queue = table.number, table.queue
-        drawn_requests = _drawn(requests, len(window.requests))
-        request = _requests_of(table.request[rows], window.requests, drawn_requests)
-        began = np.append(requests.start, 0)
-        served = (request >= 0) & (began[request] >= queue[rows])
-        mine, by = rows[served], request[served]
-        upper, has = _find(number, table.parent[rows])
-        has[has] = drawn[upper[has]] >= 0
-        lower, upper = rows[has], upper[has]
-        above = _requests_of(table.request[upper], window.requests, drawn_requests)
-        issued = (above >= 0) & (began[above] <= queue[lower])
-        under, of_bio = lower[issued], lower[~issued]
-        return cls(
-            drawn=(drawn[rows], number[rows]),
-            lower=(drawn[lower], number[lower]),
-            alone=(drawn[rows[~served]], number[rows[~served]]),
-            served=(by, number[mine]),
-            from_bio=(drawn[mine], began[by], number[mine]),
-            below_request=(above[issued], queue[under], number[under]),
-            below_bio=(drawn[upper[~issued]], queue[of_bio], number[of_bio]),
-        )
 
 
 def _drawn(slices: Slices, count: int) -> I64:

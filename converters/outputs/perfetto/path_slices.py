@@ -177,7 +177,7 @@ class InterruptMaker:
         self._every = drawing.options.detail == Detail.FULL
         """Whether all are drawn; else the longest of each device, up to then."""
         self._ranking = Ranking()
-        self._held: _Completions | None = None
+        self._held = _Completions.none()
         """Completions whose interrupt may have completed requests of later windows."""
 
     def interrupts(self, window: Lifecycles) -> Slices:
@@ -190,8 +190,7 @@ class InterruptMaker:
         """
         if window.path is None:
             return Slices.none(INTERRUPT)
-        held = [] if self._held is None else [self._held]
-        every = _Completions.concatenate([*held, _Completions.of(window)])
+        every = _Completions.concatenate([self._held, _Completions.of(window)])
         issue = window.open_requests.issue
         edge = min(window.end, int(issue[issue != NEVER].min(initial=window.end)))
         ready = every.entered < edge
@@ -201,8 +200,7 @@ class InterruptMaker:
 
     def rest(self) -> Slices:
         """Return the slices that were held back; no window follows."""
-        held, self._held = self._held, None
-        return Slices.none(INTERRUPT) if held is None else self._slices(held)
+        return self._slices(self._held)
 
     def _slices(self, ends: _Completions) -> Slices:
         """Return the slices of completions, with arguments and stages, sorted by start.

@@ -36,11 +36,14 @@ def write(
 ) -> int:
     """Write the tables one behind the other, and return the number of rows.
 
-    schema: of every table. form: of FORMATS. cell: turns a text into a CSV cell that a spreadsheet
-    does not take for a formula. Dictionary columns are written as plain values, list columns in CSV
-    as words with spaces between. Raises OSError where `out` fails; the output is then not complete.
+    form: of FORMATS. cell: turns a text into a CSV cell that a spreadsheet does not take for a
+    formula. Dictionary columns are written as plain values, list columns in CSV as words with
+    spaces between. Raises OSError where `out` fails; the output is then not complete.
     """
-    plain = _plain_schema(schema)
+    # Dictionaries differ from window to window, which few formats allow.
+    plain = pa.schema(
+        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
+    )
     rows = 0
     with _csv(out, plain, cell) if form == "csv" else _WRITERS[form](out, plain) as put:
         for table in tables:
@@ -50,19 +53,8 @@ def write(
     return rows
 
 
-def _plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with columns of plain values where it has dictionary-encoded ones.
-
-    Dictionaries differ from window to window, which few formats allow.
-    """
-    return pa.schema(
-        [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
-    )
-
-
 @contextmanager
 def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema as CSV."""
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
@@ -93,7 +85,6 @@ def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
 
 @contextmanager
 def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema as JSON lines, one object per row."""
     names = [json.dumps(f.name) for f in schema]
 
     def put(table: pa.Table) -> None:
@@ -102,7 +93,8 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
             for name, column in zip(names, batch.columns, strict=True):
                 parts += [f"{', ' if len(parts) > 1 else ''}{name}: ", _json_texts(column)]
             rows = pc.binary_join_element_wise(*parts, "}\n", "")
-            out.write(pc.binary_join(_as_list(rows), "")[0].as_buffer())
+            whole = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
+            out.write(pc.binary_join(whole, "")[0].as_buffer())
 
     yield put
 
@@ -120,13 +112,8 @@ def _json_texts(column: pa.Array) -> pa.Array:
     return pa.array([json.dumps(value) for value in column.to_pylist()], pa.string())
 
 
-def _as_list(texts: pa.Array) -> pa.Array:
-    return pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-
-
 @contextmanager
 def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    """Yield a function that writes a table of that schema to a Parquet file."""
     writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
     try:
         yield writer.write_table

@@ -12,7 +12,7 @@ from typing import BinaryIO
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles
+from biotrail.converters.events.tables import NEVER, Bios, Bool, Lifecycles
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.recorder.schema.strings import shown
 
@@ -58,18 +58,18 @@ def write(
     writer = _Writer(context, out, upper_only)
     for window in windows:
         writer.add(window)
-    return writer.finish()
+    writer.write(None)
+    return writer.summary
 
 
 class _Writer:
     """Writes bios in the order of Q; a window has the bios that ended in it."""
 
     def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
-        """Write the iolog's first line, its version. Raises OSError where `out` fails."""
         self._context = context
         self._out = out
         self._upper_only = upper_only
-        self._summary = Summary()
+        self.summary = Summary()
         self._held: list[Bios] = []
         """Bios that wait for one with an earlier Q."""
         self._files: dict[int, str] = {}
@@ -83,14 +83,10 @@ class _Writer:
         edge = min(window.end, int(queued.min())) if len(queued) else window.end
         if sum(map(len, self._held)) > _MOST_HELD:
             edge = window.end
-        self._write(edge)
-
-    def finish(self) -> Summary:
-        self._write(None)
-        return self._summary
+        self.write(edge)
 
     def _select(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write; count the others in `_summary.left_out`."""
+        """Mark the bios (n,) to write; count the others in `summary.left_out`."""
         codes, names = operations(self._context, bios.opf, bios.bytes)
         unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
         reasons: dict[str, Bool] = {
@@ -100,11 +96,11 @@ class _Writer:
         }
         wanted = np.ones(len(bios), np.bool_)
         for reason, out in reasons.items():
-            self._summary.left_out[reason] += int((wanted & out).sum())
+            self.summary.left_out[reason] += int((wanted & out).sum())
             wanted &= ~out
         return wanted
 
-    def _write(self, edge: int | None) -> None:
+    def write(self, edge: int | None) -> None:
         """Write the held bios with Q before `edge` (ns; None: all), in the order of Q."""
         if not self._held:
             return
@@ -118,10 +114,16 @@ class _Writer:
 
     def _lines(self, bios: Bios) -> None:
         """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`."""
-        if self._summary.first_ns == NEVER:
-            self._summary.first_ns = int(bios.queue[0])
-        micros = (bios.queue - self._summary.first_ns) // 1000 + _START_US
-        lines = self._new_files(bios, micros)
+        if self.summary.first_ns == NEVER:
+            self.summary.first_ns = int(bios.queue[0])
+        micros = (bios.queue - self.summary.first_ns) // 1000 + _START_US
+        lines = []
+        for dev in np.unique(bios.dev).tolist():
+            if dev not in self._files:
+                name = f"/dev/{self._name(dev)}"
+                self._files[dev] = name
+                self.summary.devices.append(name)
+                lines += [f"{micros[0]} {name} add\n", f"{micros[0]} {name} open\n"]
         codes, names = operations(self._context, bios.opf, bios.bytes)
         actions = [_ACTIONS.get(name, "") for name in names]
         for time, dev, code, sector, size in zip(
@@ -134,20 +136,8 @@ class _Writer:
         ):
             offset = sector * _SECTOR if size else 0
             lines.append(f"{time} {self._files[dev]} {actions[code]} {offset} {size}\n")
-        self._summary.ios += len(bios)
+        self.summary.ios += len(bios)
         self._out.write("".join(lines).encode())
-
-    def _new_files(self, bios: Bios, micros: I64) -> list[str]:
-        """Return the lines that add and open the files of devices without a line so far."""
-        lines = []
-        for dev in np.unique(bios.dev).tolist():
-            if dev not in self._files:
-                name = f"/dev/{self._name(dev)}"
-                self._files[dev] = name
-                self._summary.devices.append(name)
-                at = int(micros[0])
-                lines += [f"{at} {name} add\n", f"{at} {name} open\n"]
-        return lines
 
     def _name(self, dev: int) -> str:
         """Return the device's name below /dev; a space, which would end the word, becomes `_`."""

@@ -19,6 +19,7 @@ from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.maps.admission import device_filters
 from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -43,11 +44,8 @@ class BccProbes(Probes):
         super().__init__()
         self.config = config
         self._formats: dict[str, Format] = {}
-        self._reasons: dict[str, str] = {}
-        """By event letter: why it is not recorded; "" if it is."""
         self._loaded: bcc_load.Loaded | None = None
-        self._events: dict[str, int] = {}
-        self._attached: set[str] = set()
+        self._events: list[int] = []
 
     def open(self) -> None:
         """Compile and load the programs and map the rings; mounts tracefs if it is not mounted."""
@@ -72,10 +70,13 @@ class BccProbes(Probes):
         names = [probe.tracepoint for probe in STEPS]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
         wanted = wanted_letters(self.config.events, _START in self._formats)
-        self._reasons = {probe.letter: self._reason(probe, wanted) for probe in STEPS}
-        for letter in ESSENTIAL:
-            if self._reasons[letter]:
-                raise ProbeError(f"event {letter} cannot be recorded: {self._reasons[letter]}")
+        for probe in STEPS:
+            reason = self._reason(probe, wanted)
+            if reason and probe.letter in ESSENTIAL:
+                raise ProbeError(f"event {probe.letter} cannot be recorded: {reason}")
+            name = "" if reason else bcc_source.program_name(probe.letter)
+            one = ProgramInfo(name, probe.letter, probe.tracepoint, False, reason)
+            self._choices.append(one)
         possible = Path("/sys/devices/system/cpu/possible").read_text()
         cpus = int(possible.replace(",", "-").split("-")[-1]) + 1  # the highest one's number, + 1
         main = RingSizes.choose(cpus, self.config.ring_bytes).ring_bytes
@@ -97,9 +98,16 @@ class BccProbes(Probes):
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
+        recorded = [one for one in self._choices if one.name]
+        forms = {one.letter: self._formats[one.tracepoint] for one in recorded}
+        programs = [one.name for one in recorded]
+        devices = device_filters(self.config.devices)
         while True:
             try:
-                self._load(sizes, cpus)
+                text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
+                self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
+                rings = self._loaded.maps[bcc_source.RINGS]
+                self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
                 return sizes
             except bcc_load.TooBigError:
                 self.close()
@@ -110,43 +118,27 @@ class BccProbes(Probes):
                 self.close()
                 raise
 
-    def _load(self, sizes: RingSizes, cpus: int) -> None:
-        forms = {
-            probe.letter: self._formats[probe.tracepoint]
-            for probe in STEPS
-            if not self._reasons[probe.letter]
-        }
-        devices = device_filters(self.config.devices)
-        text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
-        programs = [bcc_source.program_name(letter) for letter in forms]
-        self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
-        rings = self._loaded.maps[bcc_source.RINGS]
-        self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
-
     def attach(self) -> None:
         loaded = self._opened()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
-        for probe in reversed(STEPS):
-            if self._reasons[probe.letter]:
+        for one in reversed(self._choices):
+            if not one.name:
                 continue
-            form = self._formats[probe.tracepoint]
-            name = bcc_source.program_name(probe.letter)
+            number = self._formats[one.tracepoint].number
             try:
-                self._events[probe.letter] = bpf_calls.attach_tracepoint(
-                    loaded.programs[name], form.number
-                )
+                event = bpf_calls.attach_tracepoint(loaded.programs[one.name], number)
             except OSError as error:
                 denied = error.errno in (errno.EPERM, errno.EACCES)
                 remedy = "run as root" if denied else "see biotrail doctor"
                 raise ProbeError(
-                    f"tracepoint {probe.tracepoint} cannot be attached to: {error.strerror}; "
-                    f"{remedy}"
+                    f"tracepoint {one.tracepoint} cannot be attached to: {error.strerror}; {remedy}"
                 ) from error
-            self._attached.add(probe.letter)
+            self._events.append(event)
+            self._attached_once.add(one.name)
 
     def detach(self) -> None:
         while self._events:
-            os.close(self._events.popitem()[1])
+            os.close(self._events.pop())
 
     def close(self) -> None:
         self._run_stats.switch(False)
@@ -169,19 +161,9 @@ class BccProbes(Probes):
         return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
 
     def backend_facts(self) -> BackendFacts:
-        recorded = [letter for letter, reason in self._reasons.items() if not reason]
+        recorded = [one.letter for one in self._choices if one.name]
         absent = bcc_source.absent(recorded, self._formats)
         return {"backend": self.capabilities.backend, "absent": absent}
 
-    def programs(self) -> list[ProgramInfo]:
-        found = []
-        for probe in STEPS:
-            letter, tracepoint = probe.letter, probe.tracepoint
-            if reason := self._reasons[letter]:
-                found.append(ProgramInfo("", letter, tracepoint, False, reason))
-                continue
-            name = bcc_source.program_name(letter)
-            one = ProgramInfo(name, letter, tracepoint, letter in self._attached)
-            info = bpf_calls.program_info(self._opened().programs[name])
-            found.append(one.counted(info))
-        return found
+    def _info(self, program: str) -> ProgInfo:
+        return bpf_calls.program_info(self._opened().programs[program])

@@ -6,6 +6,7 @@ distributions backport.
 """
 
 import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -141,18 +142,18 @@ class KernelBtf:
         values = (_Enum * kind.count).from_address(address)
         return {self._name(value.name_off): int(value.value) for value in values}
 
-    def _members(self, number: int | None) -> list[tuple[str, int, int]]:
-        """Return the direct members of a struct or union by id: name ("": anonymous), type, bits.
+    def _members(self, number: int | None) -> Iterator[tuple[str, int, int]]:
+        """Yield the direct members of a struct or union by id: name ("": anonymous), type, bits.
 
         bits: the member's offset, without the size of a bit field in the upper byte.
         """
         if number is None:
-            return []
+            return
         kind = self._type(number)
         mask = 0xFFFFFF if kind.info >> 31 else 0xFFFFFFFF  # bit 31: it has bit fields
         address = ctypes.addressof(kind) + ctypes.sizeof(kind)
-        members = (_Member * kind.count).from_address(address)
-        return [(self._name(one.name_off), int(one.type), one.offset & mask) for one in members]
+        for one in (_Member * kind.count).from_address(address):
+            yield self._name(one.name_off), int(one.type), one.offset & mask
 
     def has_function(self, name: str) -> bool:
         """Return whether BTF describes the kernel function `name`, as it does every kfunc."""

@@ -68,15 +68,6 @@ class EntryRing:
         produced = int(self._producer[0])
         if produced == self._done:
             return np.zeros(0, self.entry)
-        kept = self._complete(produced).copy()
-        self._barrier.release()
-        self._done += len(kept) * self.entry.itemsize
-        self._consumer[0] = self._done
-        whole: NDArray[np.void] = kept[(kept["length"] & _DISCARDED) == 0]
-        return whole
-
-    def _complete(self, produced: int) -> NDArray[np.void]:
-        """Return a view (n,) of the entries below `produced` up to the first that is busy."""
         count, rest = divmod(produced - self._done, self.entry.itemsize)
         entries: NDArray[np.void] = np.ndarray(
             (count,), self.entry, self._data, self._done & (self.size - 1)
@@ -87,14 +78,18 @@ class EntryRing:
         # Loads of records come after those of the headers that say that they are complete.
         self._barrier.acquire()
         busy = np.flatnonzero(lengths & _BUSY)
-        entries = entries[: busy[0]] if len(busy) else entries
-        sizes = lengths[: len(entries)] & ~np.uint32(_BUSY | _DISCARDED)
+        kept = entries[: busy[0] if len(busy) else count].copy()
+        sizes = lengths[: len(kept)] & ~np.uint32(_BUSY | _DISCARDED)
         if rest or (sizes != self.entry.itemsize - 8).any():
             raise ProbeError(
                 "a ring of the programs holds something else than their records: "
                 "start the recording again, and report it"
             )
-        return entries
+        self._barrier.release()
+        self._done += len(kept) * self.entry.itemsize
+        self._consumer[0] = self._done
+        whole: NDArray[np.void] = kept[(kept["length"] & _DISCARDED) == 0]
+        return whole
 
     def fill(self) -> float:
         """Return the used share of the ring, 0 to 1."""

@@ -55,7 +55,7 @@ class Waker:
         return cls(asleep, consumer, produced, ring, barrier)
 
     def arm(self) -> None:
-        """Have the programs wake, from before a look at rings and triggers on."""
+        """Have the programs wake from now on; call it before looking at rings and triggers."""
         self._consumer[0] = self._produced[0]
         self._asleep[0] = 1
         self._barrier.release()  # a full one, where stores and later loads need it

@@ -10,7 +10,7 @@ import ctypes
 import errno
 import os
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from ctypes import c_char, c_uint64
 from dataclasses import dataclass
@@ -302,6 +302,8 @@ def module_btf(module: str) -> int:
 
 
 _TRIED_ON = "bpf_fentry_test1"
+_COOKIES = "cookies"
+"""What is tried beside the ways: a kprobe with a cookie."""
 SESSION_CALL = "bpf_session_is_return"
 """The kernel function that says whether a session's program runs at an entry or a return."""
 
@@ -327,64 +329,50 @@ def all_ways() -> tuple[Way, ...]:
     """Try every way on this kernel, which takes some milliseconds. Raises ProbeError: no BTF."""
     with KernelBtf() as btf:
         function, session = btf.function_id(_TRIED_ON), btf.function_id(SESSION_CALL)
-
-    def loaded(kept: Descriptors, place: Place) -> int:
-        return kept.add(load("trial", RETURN_0, place))
-
-    def try_session(kept: Descriptors) -> None:
-        if session is None:
-            raise ProbeError(f"this kernel has no {SESSION_CALL}()")
-        kind = AttachType.KPROBE_SESSION
-        program = loaded(kept, Place(ProgramType.KPROBE, kind))
-        kept.add(functions(program, [address_of(_TRIED_ON)], [0], kind))
-
-    def try_multi(kept: Descriptors) -> None:
-        kind = AttachType.KPROBE_MULTI
-        program = loaded(kept, Place(ProgramType.KPROBE, kind))
-        addresses = [address_of(_TRIED_ON)]
-        kept.add(functions(program, addresses, [0], kind))
-        kept.add(functions(program, addresses, [0], kind, returns=True))
-
-    def try_fentry(kept: Descriptors) -> None:
-        if function is None:
-            raise ProbeError(f"this kernel has no {_TRIED_ON}() to try it on")
-        for kind in (AttachType.FENTRY, AttachType.FEXIT):
-            kept.add(typed(loaded(kept, Place(ProgramType.TRACING, kind, function))))
-
-    def try_kprobe(kept: Descriptors) -> None:
-        program = loaded(kept, Place(ProgramType.KPROBE))
-        for returns in (False, True):
-            event = kept.add(kprobe_event(_TRIED_ON, returns=returns))
-            bpf_calls.set_program(event, program)
-
-    def try_cookie(kept: Descriptors) -> None:
-        event = kept.add(kprobe_event(_TRIED_ON))
-        kept.add(link_event(event, loaded(kept, Place(ProgramType.KPROBE)), 1))
-
-    trials = (try_session, try_multi, try_fentry, try_kprobe, try_cookie)
-    reasons = []
-    for trial in trials:
-        with Descriptors() as kept:
-            reasons.append(_failure(trial, kept))
-    *reasons, no_cookie = reasons
+    reasons = {}
+    for way in (*FUNCTION_WAYS, _COOKIES):
+        reasons[way] = ""
+        try:
+            with Descriptors() as kept:
+                _try(way, function, session, kept)
+        except RefusedError as error:
+            reasons[way] = os.strerror(error.number)
+        except ProbeError as error:
+            reasons[way] = str(error)
+        except OSError as error:
+            reasons[way] = os.strerror(error.errno) if error.errno else str(error)
+            if error.errno == errno.EOPNOTSUPP:
+                reasons[way] = "this kernel was built without it"
+            elif error.errno == errno.ENOENT and error.filename:
+                reasons[way] = f"this kernel has no {error.filename}"
+    no_cookies = reasons.pop(_COOKIES)
     return tuple(
-        Way(name, reason, name == "kprobe" and not (reason or no_cookie))
-        for name, reason in zip(FUNCTION_WAYS, reasons, strict=True)
+        Way(name, reason, name == "kprobe" and not (reason or no_cookies))
+        for name, reason in reasons.items()
     )
 
 
-def _failure(trial: Callable[[Descriptors], None], kept: Descriptors) -> str:
-    """Return why a trial failed; "": it did not."""
-    try:
-        trial(kept)
-    except RefusedError as error:
-        return os.strerror(error.number)
-    except ProbeError as error:
-        return str(error)
-    except OSError as error:
-        if error.errno == errno.EOPNOTSUPP:
-            return "this kernel was built without it"
-        if error.errno == errno.ENOENT and error.filename:
-            return f"this kernel has no {error.filename}"
-        return os.strerror(error.errno) if error.errno else str(error)
-    return ""
+def _try(way: str, function: int | None, session: int | None, kept: Descriptors) -> None:
+    """Attach the smallest program in one way. function, session: BTF ids; None: not there."""
+    if way == "fentry":
+        if function is None:
+            raise ProbeError(f"this kernel has no {_TRIED_ON}() to try it on")
+        for kind in (AttachType.FENTRY, AttachType.FEXIT):
+            place = Place(ProgramType.TRACING, kind, function)
+            kept.add(typed(kept.add(load("trial", RETURN_0, place))))
+        return
+    if way == "session" and session is None:
+        raise ProbeError(f"this kernel has no {SESSION_CALL}()")
+    many = {"session": AttachType.KPROBE_SESSION, "multi": AttachType.KPROBE_MULTI}
+    kind = many.get(way, AttachType.NONE)
+    program = kept.add(load("trial", RETURN_0, Place(ProgramType.KPROBE, kind)))
+    for returns in (False, True) if way in ("multi", "kprobe") else (False,):
+        if way in many:
+            places = [address_of(_TRIED_ON)]
+            kept.add(functions(program, places, [0], kind, returns=returns))
+            continue
+        event = kept.add(kprobe_event(_TRIED_ON, returns=returns))
+        if way == _COOKIES:
+            kept.add(link_event(event, program, 1))
+        else:
+            bpf_calls.set_program(event, program)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
-from biotrail.recorder.host import cgroups, memory_limit
+from biotrail.recorder.host import cgroups, device_sysfs, memory_limit
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes
 from biotrail.recorder.probes.capability import require_rights
@@ -25,14 +25,14 @@ from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
 from biotrail.recorder.probes.sites.ring import SiteRing, fitting, ring_bytes
-from biotrail.recorder.schema.device_numbers import dev_number
+from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
-_BLOCK = Path("/sys/class/block")
+_DEVICES = Path("/sys/dev/block")
 
 
 def _device_numbers(devices: Sequence[tuple[int, int]]) -> list[int]:
@@ -43,27 +43,17 @@ def _device_numbers(devices: Sequence[tuple[int, int]]) -> list[int]:
     """
     found: dict[int, None] = {}
     for disk, part in devices:
-        for number in [part] if part else [disk, *_partitions(disk)]:
-            found[number] = None
+        found[part or disk] = None
+        for mark in () if part else _DEVICES.joinpath(dev_text(disk)).glob("*/partition"):
+            number = dev_number(device_sysfs.read(str(mark.with_name("dev"))))
+            if number is not None:
+                found[number] = None
     if len(found) > MAX_DEVS:
         raise ProbeError(
             f"the chosen devices have {len(found)} numbers with their partitions, at most "
             f"{MAX_DEVS} can be told apart: choose fewer, or partitions (-d)"
         )
     return list(found)
-
-
-def _partitions(disk: int) -> list[int]:
-    directories = [path.resolve() for path in _BLOCK.glob("*") if _dev(path) == disk]
-    parts = [part.parent for directory in directories for part in directory.glob("*/partition")]
-    return [number for part in parts if (number := _dev(part)) is not None]
-
-
-def _dev(directory: Path) -> int | None:
-    try:
-        return dev_number((directory / "dev").read_text().strip())
-    except OSError:
-        return None
 
 
 def per_cpu(

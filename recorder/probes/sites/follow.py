@@ -46,8 +46,8 @@ from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.sites import declarations, following
-from biotrail.recorder.sites.declarations import ObjectType
-from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions
+from biotrail.recorder.sites.declarations import TYPED, ObjectType
+from biotrail.recorder.sites.following import FollowPlan, KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
 from biotrail.recorder.symbols.kallsyms import addresses_by_module
 

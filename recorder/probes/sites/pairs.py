@@ -44,9 +44,15 @@ from biotrail.recorder.schema.limits import (
 from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, PairFacts
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.schema.site_values import value_text
-from biotrail.recorder.sites.declarations import Pair
+from biotrail.recorder.sites.declarations import (
+    FORMAT,
+    TYPED,
+    Pair,
+    ResolvedPair,
+    ResolvedSide,
+    resolve,
+)
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
-from biotrail.recorder.sites.resolving import FORMAT, TYPED, ResolvedPair, ResolvedSide, resolve
 from biotrail.recorder.sites.types import Prototype, TypeTable
 from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
 
@@ -62,8 +68,6 @@ _BEGUN, _BY_HISTS, _HISTS = "bt_begun", "bt_pair_by_hists", "bt_pair_hists"
 _COUNTS = tuple(m.name for m in site_structs.PAIR_COUNTS.members if m.name != "pad")
 _Hist = site_structs.PAIR_HIST.ctype
 _LETTER = BY_KIND[Kind.PAIR].letter
-_TYPED_TEMPLATES = ("bt_pair_begin", "bt_pair_end")
-_RECORD_TEMPLATES = ("bt_pair_begin_f", "bt_pair_end_f")
 _BEGIN_SHIFT = 8
 """Place of the begin's index in a program's cookie; below it that of the pair (bpf/pairs.h)."""
 
@@ -259,7 +263,7 @@ class PairReading:
 class _Event:
     """An event of a pair and its program. template: its name. descriptor: -1: not loaded yet."""
 
-    side: ResolvedSide
+    typed: bool
     tracepoint: Tracepoint
     template: str
     cookie: int
@@ -333,7 +337,7 @@ class PairProbes(SiteProbes):
         for event in self._events:
             point = event.tracepoint
             try:
-                if event.side.way == TYPED:
+                if event.typed:
                     link = attaching.typed(event.descriptor)
                 else:
                     link = attach_tracepoint(event.descriptor, point.format.number)
@@ -479,11 +483,11 @@ def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> 
     Of an event that is both, the end's program comes first: it looks for the begin before this one.
     suffix: of typed templates, where programs may be preempted.
     """
+    typed = pair.way == TYPED
+    templates = [name + (suffix if typed else "_f") for name in ("bt_pair_begin", "bt_pair_end")]
 
     def event(side: ResolvedSide, half: int, cookie: int) -> _Event:
-        typed = side.way == TYPED
-        name = _TYPED_TEMPLATES[half] + suffix if typed else _RECORD_TEMPLATES[half]
-        return _Event(side, known.find(side.event), name, cookie)
+        return _Event(typed, known.find(side.event), templates[half], cookie)
 
     begins = [event(side, 0, index | at << _BEGIN_SHIFT) for at, side in enumerate(pair.begins)]
     end = event(pair.end, 1, index)
@@ -493,7 +497,7 @@ def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> 
 
 def _place(event: _Event, modules: ModuleBtfs) -> Place:
     prototype = event.tracepoint.prototype
-    if event.side.way != TYPED or prototype is None:
+    if not event.typed or prototype is None:
         return Place(ProgramType.TRACEPOINT)
     try:
         btf = modules.of(prototype.module)

@@ -47,7 +47,7 @@ def ring_bytes(wanted: int | None = None) -> int:
 def fitting(size: int, room: Room | None) -> int:
     """Return `size` (bytes of the ring), halved until it leaves the recorder 32 MiB of `room`.
 
-    At least SMALLEST_RING_BYTES. `room`: None: without limit. As for the mapped rings (Demand), the
+    At least SMALLEST_RING_BYTES. `room`: None: without limit. As for the mapped rings, the
     recorder's own memory comes from the same limit.
     """
     while room is not None and size > SMALLEST_RING_BYTES and size > room.bytes - RECORDER_BYTES:

@@ -9,7 +9,7 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -54,33 +54,36 @@ DOC = ROOT / "docs" / "diff.md"
 IOS = 1500
 
 
+def write_reads(
+    path: Path, seed: int, reads: Iterable[tuple[float, int, float, str]], **header: Any
+) -> Path:
+    """A log of reads in turn: µs with the device, sector, µs until the next, its end's facts."""
+    lines, now = [], 10.0
+    for serve, sector, wait, facts in reads:
+        rest, done = f"254:0 R {sector}+8 bio=b1", now + 20 + serve
+        steps = [(now + 5, "s", ""), (now + 6, "I", ""), (now + 20, "D", "")]
+        steps += [(done, "C", facts), (done + 1, "d", "")]
+        lines += [f"{now:.1f} Q {rest}", f"{now + 4:.1f} G {rest}"]
+        lines += [f"{at:.1f} {letter} {rest} rq=1{more}" for at, letter, more in steps]
+        now = done + 1 + wait
+    made = {**captures.header(log_id=f"{seed:032x}"), **header}
+    return captures.write_log(path, events_of("\n".join(lines)), made)
+
+
 @cache
 def load(seed: int, *, factor: float = 1.0, ios: int = IOS, lose: int = 0) -> Path:
     """A log of one reader whose device has good and bad stretches of time; factor: of its D2C."""
     rng = np.random.default_rng(seed)
-    lines, now, mood = [], 10.0, 0.0
+    reads, mood = [], 0.0
     for number in range(ios):
         mood = 0.9 * mood + rng.normal() * 0.15
         serve = 400.0 * np.exp(mood + 0.3 * rng.normal()) * factor
         wait = float(rng.exponential(5000.0))
-        rest = f"R {8 * int(rng.integers(0, 1000))}+8 bio=b1"
-        d = now + 20
-        lines += [
-            f"{now:.1f} Q 254:0 {rest}",
-            f"{now + 4:.1f} G 254:0 {rest}",
-            f"{now + 5:.1f} s 254:0 {rest} rq=1",
-            f"{now + 6:.1f} I 254:0 {rest} rq=1",
-            f"{d:.1f} D 254:0 {rest} rq=1",
-            f"{d + serve:.1f} C 254:0 {rest} rq=1"
-            + (" err=-5" if lose and not number % lose else ""),
-            f"{d + serve + 1:.1f} d 254:0 {rest} rq=1",
-        ]
-        now = d + serve + 1 + wait
+        facts = " err=-5" if lose and not number % lose else ""
+        reads.append((serve, 8 * int(rng.integers(0, 1000)), wait, facts))
     path = Path(tempfile.mkdtemp()) / f"{seed}.biotrail"
     atexit.register(shutil.rmtree, path.parent)
-    header = captures.header(log_id=f"{seed:032x}")
-    captures.write_log(path, events_of("\n".join(lines)), header)
-    return path
+    return write_reads(path, seed, reads)
 
 
 def diff_of(a: Path, b: Path, **options: Any) -> Diff:
@@ -88,13 +91,9 @@ def diff_of(a: Path, b: Path, **options: Any) -> Diff:
 
 
 def figure(diff: Diff, name: str, stage: str | None = None, of: str = "bios") -> Figure:
-    found = [
-        f
-        for f in diff.devices[0].operations[0].figures
-        if (f.of, f.stage, f.name) == (of, stage, name)
-    ]
-    assert len(found) == 1
-    return found[0]
+    figures = diff.devices[0].operations[0].figures
+    [found] = [f for f in figures if (f.of, f.stage, f.name) == (of, stage, name)]
+    return found
 
 
 def test_the_figures_are_those_of_the_report() -> None:
@@ -500,12 +499,8 @@ def test_json_and_text(cli: Cli, tmp_path: Path) -> None:
     made = json.loads(cli("diff", "--json", a, slower).out)
     # THEN both have the calls
     [call] = made["calls"]
-    assert (call["call"], call["io"], call["count_a"], call["count_b"]) == (
-        "fsync",
-        True,
-        2000,
-        2000,
-    )
+    told = [call[name] for name in ("call", "io", "count_a", "count_b")]
+    assert told == ["fsync", True, 2000, 2000]
     assert made["compared"] == sum(
         f["differs"] is not None
         for one in (*made["devices"][0]["operations"], made["devices"][0], *made["calls"])
@@ -712,24 +707,11 @@ def test_figures_that_do_not_vary_or_are_0(
 def run_log(path: Path, seed: int, factor: float, **header: Any) -> Path:
     """A log of 60 reads, which take `factor` times as long."""
     rng = random.Random(seed)
-    lines, now = [], 10.0
-    for _ in range(60):
-        served = 400.0 * factor * math.exp(0.2 * rng.gauss(0, 1))
-        rest = f"R {8 * rng.randrange(1000)}+8 bio=b1"
-        for at, letter, more in (
-            (0, "Q", ""),
-            (4, "G", ""),
-            (5, "s", " rq=1"),
-            (6, "I", " rq=1"),
-            (20, "D", " rq=1"),
-            (20 + served, "C", " rq=1"),
-            (21 + served, "d", " rq=1"),
-        ):
-            lines.append(f"{now + at:.1f} {letter} 254:0 {rest}{more}")
-        now += 6000 + served
-    return captures.write_log(
-        path, events_of("\n".join(lines)), {**captures.header(log_id=f"{seed:032x}"), **header}
-    )
+    reads = [
+        (400.0 * factor * math.exp(0.2 * rng.gauss(0, 1)), 8 * rng.randrange(1000), 5979.0, "")
+        for _ in range(60)
+    ]
+    return write_reads(path, seed, reads, **header)
 
 
 def logs(place: Path, seeds: Sequence[int], factor: float = 1.0, **header: Any) -> list[Path]:

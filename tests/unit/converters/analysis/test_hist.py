@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Distributions and sums of I/Os: buckets, sketches, and compiled loops beside numpy."""
 
+import itertools
 import json
 import math
 import random
+from collections import Counter
 from pathlib import Path
-from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -41,7 +43,7 @@ from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import NEVER, Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.text import hist as hist_text
-from tests.scenarios.tools import events_of, tables_of
+from tests.scenarios.tools import events_of, join, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support import captures
@@ -68,14 +70,8 @@ def test_buckets_are_bccs_and_linear_ones_end() -> None:
     assert [scale.bounds(s) for s in (0, 1, 2, 10)] == [(0, 1), (2, 3), (4, 7), (1024, 2047)]
     # GIVEN buckets of ten / WHEN a value is beyond all of them / THEN it is in the last
     scale = Scale(10)
-    assert scale.slots(ints(0, 9, 10, 10_229, 10_230, 10**9)).tolist() == [
-        0,
-        0,
-        1,
-        1022,
-        1023,
-        1023,
-    ]
+    found = scale.slots(ints(0, 9, 10, 10_229, 10_230, 10**9))
+    assert found.tolist() == [0, 0, 1, 1022, 1023, 1023]
     assert [scale.bounds(s) for s in (0, 1, 1023)] == [(0, 9), (10, 19), (10_230, None)]
 
 
@@ -215,27 +211,23 @@ def test_depth_is_what_every_pair_says() -> None:
     for path in sorted(captures.DATA.glob("*.txt")):
         events = captures.load(path.stem)
         bios = tables_of(events).bios
-        expected: dict[int, int] = {}
+        expected, found = Counter[int](), Counter[int]()
         for queue, dev in zip(bios.queue.tolist(), bios.dev.tolist(), strict=True):
             if queue == NEVER:
                 continue
             here = (bios.dev == dev) & (bios.queue <= queue)
             depth = int((here & ((bios.complete > queue) | (bios.complete == NEVER))).sum())
-            expected[depth] = expected.get(depth, 0) + 1
+            expected[depth] += 1
         # WHEN the depth at each queueing is counted
-        from tests.scenarios.tools import join
-
-        found: dict[int, int] = {}
         tables = tables_of(events)
         question = Question(Measure.DEPTH, scale=Scale(1))
         distribution = Histograms(tables.context, Choice(tables.context), question)
         for window in join(tables.windows, tables.context, tables.account).windows:
             distribution.add(window)
         for group in distribution.groups.values():
-            for depth, count in enumerate(group.histogram.counts.tolist()):
-                found[depth] = found.get(depth, 0) + count
+            found.update(dict(enumerate(group.histogram.counts.tolist())))
         # THEN it is what every pair of I/Os says
-        assert {d: c for d, c in found.items() if c} == expected, path.stem
+        assert found == expected, path.stem
 
 
 def test_sizes_choices_and_unknown_devices(cli: Cli) -> None:
@@ -256,9 +248,9 @@ def test_a_heat_map_has_all_that_its_histogram_has(cli: Cli) -> None:
     # THEN its cells add up to the buckets
     assert found["columns"]["width_ns"] > 0
     for histogram in found["histograms"]:
-        sums: dict[int, int] = {}
+        sums = Counter[int]()
         for cell in histogram["cells"]:
-            sums[cell["from"]] = sums.get(cell["from"], 0) + cell["count"]
+            sums[cell["from"]] += cell["count"]
         assert sums == {b["from"]: b["count"] for b in histogram["buckets"]}
     # AND in a pipe it is plain ASCII
     text = cli("hist", "--heatmap", SAMPLE).out
@@ -467,15 +459,8 @@ def test_nothing_is_zeros_and_less_than_nothing_is_nothing() -> None:
 
 LOOPS = uncompiled("converters/analysis/distributions/sum_loops.py")
 NUMBERING = uncompiled("converters/events/distinct_loops.py")
-USERS = (sketch, depth, samples, tails)
 LOGS = ("biotrail/data/demo.biotrail", "tests/data/calls/ext4-on-loop.biotrail")
 VALUE = st.integers(-3, 1 << 40) | st.integers(-(1 << 63), (1 << 62))
-
-
-def use(monkeypatch: pytest.MonkeyPatch, loops: ModuleType, numbering: ModuleType) -> None:
-    for module in USERS:
-        monkeypatch.setattr(module, "loops", loops)
-    monkeypatch.setattr(distinct, "loops", numbering)
 
 
 @pytest.mark.parametrize("log", LOGS)
@@ -488,7 +473,9 @@ def test_a_report_is_the_same_uncompiled(monkeypatch, log, interval) -> None:
 
     compiled = plainly(made())
     # WHEN it is made by the loops' sources THEN it is the same
-    use(monkeypatch, LOOPS, NUMBERING)
+    for module in (sketch, depth, samples, tails):
+        monkeypatch.setattr(module, "loops", LOOPS)
+    monkeypatch.setattr(distinct, "loops", NUMBERING)
     assert plainly(made()) == compiled
 
 
@@ -513,11 +500,8 @@ def plainly(value: object) -> object:
 def test_distinct_values_are_those_of_numpy(values: list[int], compiled: bool) -> None:
     # GIVEN values WHEN they are numbered by the loops
     column = np.array(values, np.int64)
-    before, distinct.loops = distinct.loops, distinct.loops if compiled else NUMBERING
-    try:
+    with patch.object(distinct, "loops", distinct.loops if compiled else NUMBERING):
         names, rows, of = distinct_values(column)
-    finally:
-        distinct.loops = before
     # THEN the names, first rows and numbers are numpy's
     found = np.unique(column, return_index=True, return_inverse=True)
     assert [part.tolist() for part in found] == [names.tolist(), rows.tolist(), of.tolist()]
@@ -544,11 +528,8 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
             wanted[code].add(np.array([value]))
     # WHEN all are counted at once
     made = [Distribution() for _ in range(5)]
-    before, sketch.loops = sketch.loops, sketch.loops if compiled else LOOPS
-    try:
+    with patch.object(sketch, "loops", sketch.loops if compiled else LOOPS):
         add_grouped(codes, values, made, negative=negative)
-    finally:
-        sketch.loops = before
     # THEN each group has its own
     assert plainly(made) == plainly(wanted)
 
@@ -589,18 +570,15 @@ def test_depths_are_those_of_sorting(windows, interval: int, origin: int) -> Non
         (Depth.update, depth.loops),
         (Depth.update, LOOPS),
     ):
-        before, depth.loops = depth.loops, loops
-        try:
-            # WHEN the depth is followed by sorting, compiled and uncompiled
-            one = Depth(100 - origin, interval)
-            for number, window in enumerate(windows):
-                begin = 100 + 40 * number
-                times = {way: sorted(begin + at for at, is_up in window if is_up == way)
-                         for way in (True, False)}  # fmt: skip
-                up, down = (np.array(times[way], np.int64) for way in (True, False))
+        # WHEN the depth is followed by sorting, compiled and uncompiled
+        one = Depth(100 - origin, interval)
+        with patch.object(depth, "loops", loops):
+            for begin, window in zip(itertools.count(100, 40), windows):
+                up, down = (
+                    np.array(sorted(begin + at for at, is_up in window if is_up == way), np.int64)
+                    for way in (True, False)
+                )
                 update(one, begin, begin + 40, up, down)
-        finally:
-            depth.loops = before
         made.append(one)
     # THEN all are the same
     assert all(isinstance(span, Span) for span in made[0].spans.values())

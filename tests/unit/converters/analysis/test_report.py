@@ -474,14 +474,18 @@ def test_what_moves_no_data_is_no_data(tmp_path: Path, cli: Cli, op: int, word: 
 # The report's division of time among devices that stand on each other.
 
 
-def test_stacked_devices_tell_where_the_time_went(tmp_path: Path) -> None:
-    # GIVEN a volume on dm-crypt on a mirror on two disks
+@pytest.fixture
+def mirror(tmp_path: Path) -> Path:
+    """The log of one write to a volume on dm-crypt on a mirror on two disks: five bios."""
     case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
     path = tmp_path / "log.biotrail"
     captures.write_log(path, events_of(case.given), HEADER)
-    # WHEN it is reported on
-    trace = Trace(path)
-    tables, report = read(path), make_report(trace, trace.lifecycles())
+    return path
+
+
+def test_stacked_devices_tell_where_the_time_went(mirror: Path) -> None:
+    # GIVEN a volume on dm-crypt on a mirror on two disks WHEN it is reported on
+    tables, report = both(mirror)
     # THEN each child is under its parent, and the three parts add up to the parents' time
     children = tables.bios.take(tables.bios.parent != NEVER)
     assert sum(pair.children for pair in report.stacked) == len(children) > 0
@@ -509,15 +513,6 @@ def test_a_flush_of_an_upper_device_is_a_flush_below_too() -> None:
 # I/O of stacked devices counts once, as it was submitted; by device each device's own.
 
 __all__ = ["patient"]
-
-
-@pytest.fixture
-def mirror(tmp_path: Path) -> Path:
-    """The log of one write to a volume on dm-crypt on a mirror on two disks: five bios."""
-    case = next(c for c in stacks.CASES if "dm-crypt" in c.name)
-    path = tmp_path / "log.biotrail"
-    captures.write_log(path, events_of(case.given), HEADER)
-    return path
 
 
 def reported(path: Path, window: int = 1 << 20, devices: tuple[str, ...] = (), **how: Any) -> Any:

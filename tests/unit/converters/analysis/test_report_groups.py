@@ -18,7 +18,6 @@ from biotrail.converters.analysis.live import totals as totals_module
 from biotrail.converters.analysis.live.totals import LABELS, Totals
 from biotrail.converters.analysis.report.csv import lines
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.events.context import Titles, called
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import FLAGS as FLAG_BITS
@@ -382,10 +381,8 @@ def test_logs_are_cut_by_names(
     told = json.loads(found.out)
     assert sum(one["ios"] for one in told["cgroups"]) == ios
     # AND in others
-    assert (
-        cli("slow", "--json", "--slower-than", "0", "--limit", "1000", *options, cgroups_log).status
-        == 0
-    )
+    words = ("slow", "--json", "--slower-than", "0", "--limit", "1000")
+    assert cli(*words, *options, cgroups_log).status == 0
     # AND how many are of a cgroup whose names are not known is told
     if unknown is not None:
         assert f"{unknown}" in cli("report", *options, cgroups_log).out
@@ -548,7 +545,6 @@ def test_a_thread_of_another_name_keeps_it(process: str, title: str | None, expe
 
 __all__ = ["patient"]
 LEADER = 40
-WRITE_OPF = 1
 
 
 def pool(path: Path, *, leader: bytes | None = b"python3", threads: int = 4) -> Path:
@@ -559,7 +555,7 @@ def pool(path: Path, *, leader: bytes | None = b"python3", threads: int = 4) -> 
     for number in range(threads):
         tid = LEADER + 1 + number
         made.task(tid, b"pool-%d" % number, LEADER)
-        made.bio(1000 * (number + 1), 1000 * (number + 1) + 500, opf=WRITE_OPF, tid=tid)
+        made.bio(1000 * (number + 1), 1000 * (number + 1) + 500, opf=WRITE, tid=tid)
     return made.write(path)
 
 
@@ -586,9 +582,9 @@ def test_a_process_or_each_of_its_threads_is_one_row(tmp_path: Path) -> None:
     # GIVEN a shell that did I/O, became another program, and did more
     made = PathLog()
     made.task(LEADER, b"sh")
-    made.bio(1000, 1500, opf=WRITE_OPF, tid=LEADER)
+    made.bio(1000, 1500, opf=WRITE, tid=LEADER)
     made.task(LEADER, b"dd", at=2000)
-    made.bio(3000, 3500, opf=WRITE_OPF, tid=LEADER)
+    made.bio(3000, 3500, opf=WRITE, tid=LEADER)
     # WHEN it is grouped over time THEN it has one name
     one = reported(made.write(tmp_path / "log"), "process", 1, interval=1000)
     assert [(g["process"], g["ios"]) for g in one["groups"]] == [("dd", 2)]
@@ -638,14 +634,9 @@ def journals(tmp_path: Path) -> Path:
     return write(tmp_path / "x.biotrail", records)
 
 
-def groups_by(cli: Cli, *arguments: str | Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(cli("report", "--json", *arguments).out)["groups"]
-    return found
-
-
 def test_files_are_groups_by_path_inode_and_directory(cli: Cli, journals: Path) -> None:
     # GIVEN a journal that is made again many times WHEN its log is reported by file
-    found = groups_by(cli, "--by", "file", journals)
+    found = groups(cli, journals, "file")
     # THEN it is one group, which says how many inodes it was
     told = [(g["file"], g["file_kind"], g["inode"], g["inodes"], g["ios"]) for g in found]
     assert told[0] == ("/srv/db/base-journal", "file", None, AGAIN, AGAIN)
@@ -659,13 +650,13 @@ def test_files_are_groups_by_path_inode_and_directory(cli: Cli, journals: Path) 
     assert json.loads(cli("report", "--json", journals).out)["files"] == found
     assert f"/srv/db/base-journal ({AGAIN} inodes)" in cli("report", journals).out
     # GIVEN the same log WHEN it is reported by inode
-    found = groups_by(cli, "--by", "inode", journals)
+    found = groups(cli, journals, "inode")
     # THEN each journal is a group of its own
     journal = [g for g in found if g["file"] == "/srv/db/base-journal"]
     assert sorted(g["inode"] for g in journal) == list(range(101, 101 + AGAIN))
     assert len(found) == AGAIN + 4
     # GIVEN the same log WHEN it is reported by directory
-    found = groups_by(cli, "--by", "dir", journals)
+    found = groups(cli, journals, "dir")
     # THEN each directory has what its own files have
     told = {(g["dir"], g["file_kind"]): (g["inodes"], g["ios"]) for g in found}
     assert told == {
@@ -688,11 +679,6 @@ def test_a_log_without_files_says_so(cli: Cli, tmp_path: Path, by: str) -> None:
     assert (done.status, "record --files" in done.err) == (1, True)
 
 
-def by_file(path: Path, window: int, by: str) -> Report:
-    trace = Trace(path)
-    return make_report(trace, trace.lifecycles(window), by=by)
-
-
 @pytest.mark.parametrize("by", ["file", "dir"])
 def test_a_name_that_comes_late_counts_for_all_of_its_file(tmp_path: Path, by: str) -> None:
     # GIVEN a file whose name is not known at its first I/O, and one that never has a name
@@ -702,7 +688,8 @@ def test_a_name_that_comes_late_counts_for_all_of_its_file(tmp_path: Path, by: s
     path = write(tmp_path / "x.biotrail", records)
     # WHEN it is read in windows of any size
     for window in (1, 3, 1 << 20):
-        report = by_file(path, window, by)
+        trace = Trace(path)
+        report = make_report(trace, trace.lifecycles(window), by=by)
         # THEN all of the file's I/O is one group
         told = [(g.name["file_kind"], g.name["inodes"], g.ios) for g in report.groups]
         assert told == [("file", 2, 4), ("no name", 1, 1)], window

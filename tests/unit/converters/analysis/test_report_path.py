@@ -194,7 +194,7 @@ def test_calls_by_group_can_be_reported_again(
     trace = Trace(two_groups)
     calls = CallsByGroup(trace.context, "process")
     for window in trace.lifecycles():
-        calls.add(window)
+        calls.add(window, window.path)
     one = min(code for code, _ in calls._figures)
     monkeypatch.setattr(calls._key, "canonical", lambda _code: one)
     # WHEN they are reported twice  THEN the figures are the same

@@ -34,6 +34,7 @@ from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
 from tests.scenarios.causes import FLOOD
 from tests.scenarios.stacks import CASES as STACKS
 from tests.scenarios.tools import devices_with, events_of
+from tests.scenarios.tools import read as read_log
 from tests.simulation.delivery import log_of as simulated_log
 from tests.simulation.loads import history
 from tests.simulation.model import Bio, History
@@ -754,51 +755,30 @@ def test_times_are_since_the_io_was_queued_and_touching_ones_one() -> None:
 MS = 1_000_000
 
 
-def spans() -> tuple[list[tuple[int, int]], list[tuple[int, int, int]]]:
-    """Two times of the sample, and all of its bios as (number, begin, end)."""
-    trace = Trace(SAMPLE)
-    bios = []
-    for window in trace.lifecycles():
-        table = window.bios
-        bios += zip(
-            table.number.tolist(), table.queue.tolist(), table.complete.tolist(), strict=True
-        )
-    first = trace.account.first_ns
-    return [(first + 300 * MS, first + 320 * MS), (first + 1100 * MS, first + 1130 * MS)], bios
-
-
 @pytest.mark.parametrize("window", [50, 700, 1 << 20])
-def test_what_was_under_way_is_there_whole(window: int) -> None:
-    # GIVEN two times of a log
-    times, bios = spans()
-    trace = Trace(SAMPLE)
-    out = io.BytesIO()
-    # WHEN these are drawn, from windows of any size
-    convert(excerpt(trace.lifecycles(window), times), trace.context, out)
+def test_an_excerpt_holds_all_that_was_under_way(window: int) -> None:
+    # GIVEN two times of a log, its bios, and the trace of all of it
+    trace, part = Trace(SAMPLE), Trace(SAMPLE)
+    bios, outs = read_log(SAMPLE).bios, (io.BytesIO(), io.BytesIO())
+    convert(trace.lifecycles(), trace.context, outs[0])
+    first = trace.account.first_ns
+    times = [(first + 300 * MS, first + 320 * MS), (first + 1100 * MS, first + 1130 * MS)]
+    # WHEN these times are drawn, from windows of any size
+    convert(excerpt(part.lifecycles(window), times), part.context, outs[1])
     # THEN the trace is sound
-    found = read(out.getvalue())
+    whole, found = (read(out.getvalue()) for out in outs)
     drawn = {s.args["number"]: s for s in found.slices("bio")}
     # AND everything that was under way then is there, from its beginning to its end
-    sure = {n: (b, e) for n, b, e in bios if b >= 0 and e >= 0}
+    rows = zip(*(c.tolist() for c in (bios.number, bios.queue, bios.complete)), strict=True)
+    sure = {n: (b, e) for n, b, e in rows if b >= 0 and e >= 0}
     expected = {n for n, (b, e) in sure.items() if any(b <= y and e >= x for x, y in times)}
     assert expected == set(drawn) & set(sure)
     assert 0 < len(expected) < len(sure) / 2
     for number in expected:
         assert (drawn[number].start, drawn[number].end) == sure[number]
-
-
-@pytest.mark.parametrize("window", [50, 700, 1 << 20])
-def test_counters_are_right_within_the_times(window: int) -> None:
-    # GIVEN the counters of a whole log, and of an excerpt
-    times, _ = spans()
-    whole, part = Trace(SAMPLE), Trace(SAMPLE)
-    outs = io.BytesIO(), io.BytesIO()
-    convert(whole.lifecycles(), whole.context, outs[0])
-    convert(excerpt(part.lifecycles(window), times), part.context, outs[1])
-    found = [read(out.getvalue()) for out in outs]
-    # WHEN they are looked at within the chosen times / THEN both say the same
+    # AND its counters say within these times what those of the whole log say
     for name in ("queued", "in device"):
-        counters = [trace.counter(name) for trace in found]
+        counters = [trace.counter(name) for trace in (whole, found)]
         for begin, end in times:
             for at in range(begin, end, MS // 4):
                 values = [value_at(samples, at) for samples in counters]

@@ -13,7 +13,6 @@ from biotrail.converters.lifecycles.account import FollowedCounts
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites import lives as gathering
 from biotrail.converters.sites.trees import Ending
-from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind, Role
 from tests.support.follow_logs import US, FollowLog, lives, logs, many, read_write
 from tests.support.site_logs import FOLLOW, SiteLog
@@ -106,6 +105,18 @@ def test_a_life_alone_ends_when_its_address_is_used_again() -> None:
     assert found == {1: Ending.REUSED, 2: Ending.LOG_ENDED}
 
 
+@pytest.mark.parametrize("cuts", [(), (SECOND // 2, 3 * SECOND // 2, 5 * SECOND // 2)])
+def test_a_death_long_after_the_address_was_used_again_is_none(cuts: tuple[int, ...]) -> None:
+    # GIVEN a death two seconds after the next life's birth, in one window or in several
+    log = FollowLog()
+    log.passes(0, "a", born=True, life=1, object=8)
+    log.passes(SECOND, "a", born=True, life=2, object=8)
+    log.passes(3 * SECOND, "b", ended=True, life=1, object=8)
+    # WHEN read  THEN the first life ended where the second began
+    first = lives(log, 1 if cuts else 250_000, *cuts)[0]
+    assert (first.number, first.ending, first.hits) == (1, Ending.REUSED, 1)
+
+
 def test_a_life_has_so_many_hits_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for five hits of a life, and one of eight
     monkeypatch.setattr(gathering, "MOST_HITS", 5)
@@ -132,22 +143,16 @@ def test_lives_that_never_end_do_not_fill_the_memory(monkeypatch: pytest.MonkeyP
 # A followed life is the request or bio that had its address at that time.
 
 MS = 1_000_000
-WINDOWS = [1, 3, 250_000]
-BIOS: FollowFacts = {**FOLLOW, "type": "bio"}
 
 
-def followed_with_io(follow: FollowFacts = FOLLOW) -> SiteLog:
-    return SiteLog(pairs=[], follow=follow)
-
-
-def request(log: SiteLog, rq: int, bio: int, start: int, end: int | None, sector: int = 8) -> None:
+def request(log: SiteLog, rq: int, start: int, end: int, bio: int | None = None) -> None:
     """A bio and its request: queued at `start`, issued 2 ns later, completed at `end`."""
-    both = {"bio": bio, "sector": sector, "bytes": 4096, "dev": DEV}
+    bio = start << 6 if bio is None else bio
+    both = {"bio": bio, "sector": 8 * start, "bytes": 4096, "dev": DEV}
     log.add(Kind.Q, start, **both, part=DEV, tid=42)
     log.add(Kind.START, start + 1, rq=rq, **both)
     log.add(Kind.D, start + 2, rq=rq, **both, nr_bios=1)
-    if end is not None:
-        log.add(Kind.C, end, rq=rq, **both)
+    log.add(Kind.C, end, rq=rq, **both)
 
 
 def life(log: SiteLog, number: int, address: int, born: int, died: int | None, *more: int) -> None:
@@ -182,94 +187,92 @@ def read(log: SiteLog, path: Path, window: int, associate: str = "auto") -> Read
     return Read({one: starts[number] - START for one, number in lives}, trace.account.followed)
 
 
-@pytest.mark.parametrize("window", WINDOWS)
-def test_lives_are_the_requests_of_their_addresses_and_times(tmp_path: Path, window: int) -> None:
-    # GIVEN an address that three requests had one after the other, and another one meanwhile;
-    # lives begin and end inside of, or around, their requests' events
-    log = followed_with_io()
-    for at, rq in ((100, 0x1000), (1_000, 0x1000), (60 * MS, 0x1000), (150, 0x2000)):
-        request(log, rq, at << 6, at, at + 500, sector=8 * at)
-    life(log, 1, 0x1000, 102, 601)
-    life(log, 3, 0x1000, 999, 1_490, 1_003)
-    life(log, 4, 0x1000, 60 * MS + 2, 60 * MS + 499)
-    life(log, 2, 0x2000, 140, 700)
-    # WHEN the log is read  THEN each life is that of its time
+@dataclass
+class Case:
+    """Requests (request, start, end, and bio's address), lives, and what becomes of them."""
+
+    requests: list[tuple[int, ...]]
+    lives: list[tuple[int | None, ...]]
+    starts: dict[int, int]
+    counts: tuple[int, int, int]
+    """Lives, those joined, those of several."""
+    kind: str = "request"
+    returns: tuple[int, ...] = ()
+    """When functions of life 1, at 0x1000, return late."""
+
+
+CASES = {
+    # Lives begin and end inside of, or around, their requests' events.
+    "each is the request of its address and time": Case(
+        [
+            *((0x1000, at, at + 500) for at in (100, 1_000, 60 * MS)),
+            (0x2000, 150, 650),
+        ],
+        [
+            (1, 0x1000, 102, 601),
+            (3, 0x1000, 999, 1_490, 1_003),
+            (4, 0x1000, 60 * MS + 2, 60 * MS + 499),
+            (2, 0x2000, 140, 700),
+        ],
+        {1: 101, 2: 151, 3: 1_001, 4: 60 * MS + 1},
+        (4, 4, 0),
+    ),
+    "those of no request, or before it, are counted": Case(
+        [(0x1000, 5_000, 6_000)],
+        [(1, 0x3000, 10, 90), (2, 0x1000, 100, 200), (3, 0x1000, 5_001, None, 5_900)],
+        {3: 5_001},
+        (3, 1, 0),
+    ),
+    "one without a death goes on with the next request": Case(
+        [(0x1000, at, at + 500) for at in (100, 1_000)],
+        [(1, 0x1000, 102, None, 1_200)],
+        {1: 101},
+        (1, 1, 1),
+    ),
+    "one ends where its address is another's": Case(
+        [(0x1000, at, at + 500) for at in (100, 1_000)],
+        [(1, 0x1000, 102, None, 400), (2, 0x1000, 1_001, 1_500)],
+        {1: 101, 2: 1_001},
+        (2, 2, 0),
+        returns=(1_200,),
+    ),
+    "a return in a later window is no life": Case(
+        [(0x1000, 100, 600), (0x2000, 4 * SECOND, 4 * SECOND + 50)],
+        [(1, 0x1000, 102, 599)],
+        {1: 101},
+        (1, 1, 0),
+        returns=(4 * SECOND + 20,),
+    ),
+    "those of bios have the numbers of bios": Case(
+        [(0x1000, 100, 600, 0x40), (0x2000, 2_000, 2_600, 0x40)],
+        [(7, 0x40, 100, 599), (8, 0x40, 2_001, 2_601)],
+        {7: 100, 8: 2_000},
+        (2, 2, 0),
+        kind="bio",
+    ),
+    "those of another struct are no I/O": Case(
+        [(0x1000, 100, 600)],
+        [(1, 0x1000, 102, 599)],
+        {},
+        (0, 0, 0),
+        kind="folio",
+    ),
+}
+
+
+@pytest.mark.parametrize("window", [1, 3, 250_000])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_lives_are_the_ios_of_their_addresses(tmp_path: Path, case: Case, window: int) -> None:
+    # GIVEN requests and followed lives  WHEN the log is read in windows of any size
+    log = SiteLog(pairs=[], follow={**FOLLOW, "type": case.kind})
+    for one in case.requests:
+        request(log, *one)
+    for each in case.lives:
+        life(log, *each)
+    for at in case.returns:
+        log.hit(at, 0, Role.RETURN, life=1, object=0x1000)
     found = read(log, tmp_path / "log", window)
-    assert found.starts == {1: 101, 2: 151, 3: 1_001, 4: 60 * MS + 1}
-    assert found.counts == FollowedCounts(lives=4, joined=4, several=0)
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_lives_without_a_request_are_counted(tmp_path: Path, window: int) -> None:
-    # GIVEN a life whose address is no request's, and one before the request that has its address
-    log = followed_with_io()
-    request(log, 0x1000, 0x40, 5_000, 6_000)
-    life(log, 1, 0x3000, 10, 90)
-    life(log, 2, 0x1000, 100, 200)
-    life(log, 3, 0x1000, 5_001, None, 5_900)
-    # WHEN the log is read  THEN only the third one is known
-    found = read(log, tmp_path / "log", window)
-    assert found.starts == {3: 5_001}
-    assert (found.counts.lives, found.counts.joined) == (3, 1)
-
-
-@pytest.mark.parametrize("window", [3, 250_000])
-def test_a_life_without_a_death_is_its_first_request(tmp_path: Path, window: int) -> None:
-    # GIVEN a life whose death is not recorded, so that it goes on with the next request there
-    log = followed_with_io()
-    for at in (100, 1_000):
-        request(log, 0x1000, at << 6, at, at + 500, sector=8 * at)
-    life(log, 1, 0x1000, 102, None, 1_200)
-    # WHEN the log is read  THEN it is the first one, and counted
-    found = read(log, tmp_path / "log", window)
-    assert found.starts == {1: 101}
-    assert found.counts == FollowedCounts(lives=1, joined=1, several=1)
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_a_life_ends_where_its_address_is_anothers(tmp_path: Path, window: int) -> None:
-    # GIVEN the same with a birth of the second life, and a return of the first one's function late
-    log = followed_with_io()
-    for at in (100, 1_000):
-        request(log, 0x1000, at << 6, at, at + 500, sector=8 * at)
-    life(log, 1, 0x1000, 102, None, 400)
-    life(log, 2, 0x1000, 1_001, 1_500)
-    log.hit(1_200, 0, Role.RETURN, life=1, object=0x1000)
-    # WHEN the log is read  THEN each is its own, and neither is more
-    found = read(log, tmp_path / "log", window)
-    assert found.starts == {1: 101, 2: 1_001}
-    assert found.counts == FollowedCounts(lives=2, joined=2, several=0)
-
-
-def test_lives_without_requests_and_late_returns(tmp_path: Path) -> None:
-    # GIVEN a function that returns long after the end of the life, in a later window
-    log = followed_with_io()
-    request(log, 0x1000, 0x40, 100, 600)
-    life(log, 1, 0x1000, 102, 599)
-    request(log, 0x2000, 0x80, 4 * SECOND, 4 * SECOND + 50)
-    log.hit(4 * SECOND + 20, 0, Role.RETURN, life=1, object=0x1000)
-    # WHEN the log is read in small windows  THEN the life is counted once
-    found = read(log, tmp_path / "log", 1)
-    assert found.counts == FollowedCounts(lives=1, joined=1, several=0)
-    # GIVEN a log that follows another struct, and one that is associated by intervals
-    other, plain = followed_with_io({**FOLLOW, "type": "folio"}), followed_with_io()
-    for log in (other, plain):
-        request(log, 0x1000, 0x40, 100, 600)
-        life(log, 1, 0x1000, 102, 599)
-    # WHEN they are read  THEN no life is joined, nor counted
-    nothing = Read({}, FollowedCounts())
-    assert read(other, tmp_path / "other", 10) == nothing
-    assert read(plain, tmp_path / "plain", 10, "intervals") == nothing
-
-
-@pytest.mark.parametrize("window", WINDOWS)
-def test_followed_bios_are_joined_by_their_addresses(tmp_path: Path, window: int) -> None:
-    # GIVEN two bios with one address, one after the other
-    log = followed_with_io(BIOS)
-    request(log, 0x1000, 0x40, 100, 600)
-    request(log, 0x2000, 0x40, 2_000, 2_600)
-    life(log, 7, 0x40, 100, 599)
-    life(log, 8, 0x40, 2_001, 2_601)
-    # WHEN the log is read  THEN their numbers are those of bios
-    found = read(log, tmp_path / "log", window)
-    assert found.starts == {7: 100, 8: 2_000}
+    # THEN each life is that of its time, and counted once
+    assert found == Read(case.starts, FollowedCounts(*case.counts))
+    # AND by intervals, where events have no addresses, none is
+    assert read(log, tmp_path / "log", window, "intervals") == Read({}, FollowedCounts())

@@ -19,7 +19,6 @@ from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.outputs.perfetto.convert import convert
@@ -185,16 +184,6 @@ def test_values_and_keys_past_the_limits_are_counted(monkeypatch: pytest.MonkeyP
         assert sorted(group.value for group in pair.groups) == [98, 99, 100]
         assert (pair.groups_left_out, pair.keys_known, pair.keys_left_out) == (17, 5, 15)
         assert pair.time.count == 20
-
-
-def test_distinct_rows_are_in_the_order_in_which_they_occur() -> None:
-    # GIVEN two columns
-    first, second = np.array([5, 1, 5, 1, 0]), np.array([2, 9, 2, 8, 2])
-    # WHEN their rows are numbered
-    rows, of = distinct(first, second)
-    # THEN the numbers follow the order of rows
-    assert rows == [(5, 2), (1, 9), (1, 8), (0, 2)] and of.tolist() == [0, 1, 0, 2, 3]
-    assert distinct(first[:0]) == ([], pytest.approx(np.zeros(0)))
 
 
 def recorded(log: SiteLog) -> Any:

@@ -20,7 +20,7 @@ from biotrail.converters.outputs.perfetto.names import (
 )
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
-from biotrail.converters.submissions.names import name_of_operation
+from biotrail.converters.submissions.names import operation_name
 from tests.support.cli_runner import Cli
 from tests.support.perfetto_check import Read, read
 from tests.support.stack_logs import START
@@ -52,10 +52,10 @@ def path(tmp_path: Path) -> Path:
 
 def test_operations_have_the_kernels_names() -> None:
     # GIVEN numbers of io_uring's operations WHEN they are named
-    names = [name_of_operation(n, False, False) for n in (0, 2, 22, 46, 61, 62, 200)]
+    names = [operation_name(n << 2) for n in (0, 2, 22, 46, 61, 62, 200)]
     # THEN they have those of IORING_OP_*; aio has its own
     assert names == ["nop", "writev", "read", "uring_cmd", "writev_fixed", "pipe", "op 200"]
-    assert name_of_operation(0, True, True) == "aio write"
+    assert operation_name(3) == "aio write"
 
 
 def test_the_table_has_names_for_numbers(path: Path) -> None:

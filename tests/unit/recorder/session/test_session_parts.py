@@ -268,7 +268,7 @@ def test_the_writer_writes_in_order_and_counts(tmp_path: Path) -> None:
         writer = WriterThread(LogWriter(stream, header()))
         # WHEN a chunk, a loss and a note are handed over, and the end
         data = record_of(Kind.Q) * 2
-        writer.submit(writer.chunk([Segment(0, 0, 0, data)], CLOCK))
+        writer.submit(writer.chunk(Packing([Segment(0, 0, 0, data)], CLOCK)))
         window = {"start": 1, "end": 2, "cpu": 0, "level": 0, "kind": 1, "count": 3}
         writer.submit(writer.loss([window]))
         writer.submit(writer.note("cgroups", lambda: {"1": "/"}))
@@ -344,7 +344,7 @@ def test_the_writer_keeps_errors_and_can_be_given_up() -> None:
     # WHEN two chunks are handed over
     segment = Segment(0, 0, 0, record_of(Kind.Q))
     for _ in range(2):
-        writer.submit(writer.chunk([segment], CLOCK))
+        writer.submit(writer.chunk(Packing([segment], CLOCK)))
     ended = writer.finish(lambda log: log.close({}), lambda: False)
     # THEN the error is told and no byte counts as written
     assert ended

@@ -20,10 +20,10 @@ from biotrail.recorder.sites.declarations import (
     own_file,
     parse,
     read,
+    resolve,
 )
 from biotrail.recorder.sites.expressions import NO_VALUE
 from biotrail.recorder.sites.following import KernelFunctions, plan
-from biotrail.recorder.sites.resolving import resolve
 from biotrail.recorder.sites.types import PLACE, TypeTable
 from tests.support.named_scopes import KERNELS, kernel_names, scopes_of
 from tests.support.paths import ROOT
@@ -169,6 +169,7 @@ def test_ready_made_types_fit_this_kernel() -> None:
         wanted = (declared.detail, declared.device, declared.process)
         assert [bool(value.text) for value in values] == [bool(texts) for texts in wanted]
         assert found.named(SITE_BIRTH) and found.named(SITE_DEATH)
+        assert found.functions and found.tracepoints
 
 
 # docs/declarations.md lists every ready-made pair and type, as declarations.toml has them.

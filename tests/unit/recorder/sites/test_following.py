@@ -9,8 +9,8 @@ import pytest
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.follow_structs import SITE_BIRTH, SITE_DEATH, SITE_LAST, SITE_NEW
 from biotrail.recorder.sites import following
-from biotrail.recorder.sites.declarations import ObjectType
-from biotrail.recorder.sites.following import TYPED, FollowPlan, KernelFunctions, PlannedSite, plan
+from biotrail.recorder.sites.declarations import TYPED, ObjectType
+from biotrail.recorder.sites.following import FollowPlan, KernelFunctions, PlannedSite, plan
 from biotrail.recorder.sites.types import Taking
 from tests.support.crafted_kernel import Crafted, crafted
 

@@ -20,7 +20,7 @@ from biotrail.recorder.sites.expressions import (
     Value,
     sides,
 )
-from biotrail.recorder.sites.types import PLACE, Taking, TypeTable
+from biotrail.recorder.sites.types import Taking, TypeTable
 from tests.support.btf_builder import BtfBuilder
 from tests.support.crafted_kernel import Crafted, crafted
 
@@ -85,15 +85,18 @@ def test_a_prototype_has_names_and_types(made: Crafted) -> None:
     assert issue == made.table.prototype("block:rq_issue")
     # THEN its arguments are named and typed as in C
     assert issue is not None
-    assert [(a.name, a.text) for a in issue.arguments] == [
-        ("rq", "struct request *"),
-        ("bytes", "unsigned int"),
-        ("what", "unsigned char"),
-    ]
+    assert issue.names == ("rq", "bytes", "what")
+    assert (
+        TypedScope(issue, "x")
+        .listed()
+        .startswith(
+            "arg0 rq (struct request *), arg1 bytes (unsigned int), arg2 what (unsigned char), "
+        )
+    )
     # AND without a function of that prototype there are no names
     nameless = made.table.prototype("rq_nameless")
     assert nameless is not None
-    assert [a.name for a in nameless.arguments] == ["", ""]
+    assert nameless.names == ("", "")
     # AND that of a module's tracepoint says which module's BTF has the id
     found = made.table.prototype("drv:drv_issue")
     assert found is not None
@@ -135,19 +138,6 @@ def test_what_is_no_btf_is_one_message(data: bytes, message: str) -> None:
     # GIVEN bytes that are no BTF, or a part of one, or refer to nothing  THEN there is one message
     with pytest.raises(SiteError, match=message):
         TypeTable(data, {})
-
-
-@pytest.mark.skipif(not (PLACE / "vmlinux").exists(), reason="this kernel has no BTF")
-def test_this_kernels_requests_are_found() -> None:
-    # GIVEN the running kernel
-    running = TypeTable.kernel()
-    functions = named(running.functions_taking("request"))
-    # THEN functions and tracepoints that every kernel has are found with their argument
-    assert functions["blk_mq_start_request"].argument == 0
-    assert len(functions) > 100
-    tracepoints = named(running.tracepoints_taking("request"))
-    assert {"block_rq_issue", "block_rq_complete"} <= set(tracepoints)
-    assert running.prototype("block_rq_complete") is not None
 
 
 # Expressions and conditions compiled to values, by crafted types and formats.
@@ -204,14 +194,23 @@ def shape(value: Value) -> tuple[Source, tuple[int, ...], int, str]:
         ("rq->counts[2]", (0, 60), 4, "dec"),
         ("rq->short_name", (0, 68), 8, "text"),
         ("rq->bios[1]->dev", (0, 82, 8, 24), 4, "dev"),
+        # Fields of the tracepoint's format, at their offsets.
+        ("format: dev", (8,), 4, "dev"),
+        ("format: rq", (16,), 8, "hex"),
+        ("format: error", (56,), 4, "signed"),
+        ("format: counts[1]", (28,), 4, "dec"),
+        ("format: rq->q->id", (16, 0, 4), 4, "signed"),
+        ("format: common_pid", (4,), 4, "signed"),
     ],
 )
-def test_typed_arguments_and_their_members(
+def test_arguments_fields_and_their_members(
     text: str, at: tuple[int, ...], size: int, format_: str
 ) -> None:
     # GIVEN a path through pointers, structs inside others, anonymous ones, unions and arrays
+    field = text.removeprefix("format: ")
+    scope, source = (typed(), Source.ARGUMENT) if field == text else (by_format(), Source.FIELD)
     # THEN its value has the offset behind each pointer, its size, and how it is shown
-    assert shape(typed().value(text)) == (Source.ARGUMENT, at, size, format_)
+    assert shape(scope.value(field)) == (source, at, size, format_)
 
 
 def test_bits_enums_and_keys_of_records() -> None:
@@ -259,22 +258,6 @@ def test_bits_enums_and_keys_of_records() -> None:
     for text in ("error:0", "error:33", "dev:64"):
         with pytest.raises(SiteError, match="a value of 32 bits has no lowest"):
             by_format().value(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "at", "size", "format_"),
-    [
-        ("dev", (8,), 4, "dev"),
-        ("rq", (16,), 8, "hex"),
-        ("error", (56,), 4, "signed"),
-        ("counts[1]", (28,), 4, "dec"),
-        ("rq->q->id", (16, 0, 4), 4, "signed"),
-        ("common_pid", (4,), 4, "signed"),
-    ],
-)
-def test_fields_of_a_format(text: str, at: tuple[int, ...], size: int, format_: str) -> None:
-    # GIVEN a tracepoint's format  THEN its fields are read at their offsets
-    assert shape(by_format().value(text)) == (Source.FIELD, at, size, format_)
 
 
 @pytest.mark.parametrize(

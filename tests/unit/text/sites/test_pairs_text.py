@@ -7,7 +7,7 @@ import numpy as np
 
 from biotrail.recorder.probes.sites.pairs import BOUNDS, Latencies
 from biotrail.recorder.schema.limits import HIST_SLOTS
-from biotrail.recorder.sites.resolving import resolve
+from biotrail.recorder.sites.declarations import resolve
 from biotrail.text.sites import pair_latencies as text
 from tests.support.named_scopes import scopes_of
 from tests.support.pair_recording import pair

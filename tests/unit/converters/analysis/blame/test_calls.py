@@ -11,14 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
-from biotrail.converters.analysis.blame.closing import close
-from biotrail.converters.analysis.blame.tree import Blamed, CallVictim, Kind
-from biotrail.converters.analysis.choosing.choosing import Choice
+from biotrail.converters.analysis.blame.tree import CallVictim, Kind
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from tests.support import path_sample
+from tests.support.blame_reading import blamed
 from tests.support.both_ways import uncompiled
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, WRITE, PathLog
 
@@ -44,21 +42,6 @@ def made() -> PathLog:
     ):
         log.task(tid, comm)
     return log
-
-
-def blamed(path: Path, window: int = WINDOW_EVENTS) -> Blamed:
-    asked = BlameOptions(("process", "process"))
-    trace = Trace(path)
-    first = First(trace.context, Choice(trace.context), asked)
-    for one in trace.lifecycles(window, small=True):
-        first.add(one)
-    first.finish()
-    trace = Trace(path)
-    second = Second(trace.context, Choice(trace.context), asked, first.close())
-    for one in trace.lifecycles(window, small=True):
-        second.add(one)
-    second.finish()
-    return close(second)
 
 
 def calls_of(path: Path, window: int = WINDOW_EVENTS) -> dict[tuple[str, str], CallVictim]:

@@ -271,7 +271,7 @@ def event_desc(*names: str) -> bytes:
 
 def attr(kind: int) -> Attr:
     """Return an event's attr of a kind (perf_event_attr.type)."""
-    return Attr(kind, 128, 1, 1, SampleType(0), ReadFormat(0), True, False, None)
+    return Attr(kind, 128, 1, 1, SampleType(0), ReadFormat(0), True, False)
 
 
 @pytest.mark.parametrize(

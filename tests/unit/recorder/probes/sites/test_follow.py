@@ -8,7 +8,7 @@ import struct
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain, repeat
-from typing import Any, cast
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -18,7 +18,6 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import attaching, follow, functions
@@ -57,28 +56,19 @@ class FakeLibrary:
         self.objects: dict[int, int] = {}
         self.freed: list[int] = []
 
-    def call(self, doing: str, name: str, *arguments: Any) -> int:
+    def call(self, doing: str, name: str, *arguments: Any) -> None:
         assert name == "bpf_map_update_elem"
         self.freed.append(arguments[2]._obj.value)
-        return 0
 
     def get(self, name: str) -> Any:
-        return {"bpf_map_lookup_elem": self._find, "bpf_map_delete_elem": self._delete}[name]
+        def find(fd: int, key: Any, value: Any) -> bool:
+            value._obj.value = self.objects.get(key._obj.value, 0)
+            return key._obj.value not in self.objects
 
-    def _find(self, fd: int, key: Any, value: Any) -> int:
-        if key._obj.value not in self.objects:
-            return -1
-        value._obj.value = self.objects[key._obj.value]
-        return 0
+        def delete(fd: int, key: Any) -> None:
+            del self.objects[key._obj.value]
 
-    def _delete(self, fd: int, key: Any) -> int:
-        del self.objects[key._obj.value]
-        return 0
-
-
-class FakeObject:
-    def map_fd(self, name: str) -> int:
-        return 3
+        return {"bpf_map_lookup_elem": find, "bpf_map_delete_elem": delete}[name]
 
 
 @pytest.fixture
@@ -93,7 +83,7 @@ def followed(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowProbes:
     end = Taking("blk_end", "", "function", 0, 1, 0, 0)
     plan = FollowPlan("request", "multi", (PlannedSite(0, end, "multi", SITE_DEATH * has_deaths),))
     made = FollowProbes(plan, Way("multi"), choice, Filters())
-    made._object = cast(BpfObject, FakeObject())
+    made._object = Mock()
     made._lives = np.zeros(SLOTS, follow._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
     return made

@@ -23,9 +23,8 @@ from biotrail.recorder.probes.sites.pairs import (
 )
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.limits import HIST_SLOTS, MAX_CONDITIONS, MAX_PAIRS, Operator
-from biotrail.recorder.sites.declarations import Event, Pair, Variant
+from biotrail.recorder.sites.declarations import FORMAT, Event, Pair, ResolvedPair, Variant, resolve
 from biotrail.recorder.sites.expressions import OPERATORS, Source, Value
-from biotrail.recorder.sites.resolving import FORMAT, ResolvedPair, resolve
 from tests.support.crafted_kernel import crafted
 from tests.support.named_scopes import scopes_of
 from tests.support.pair_recording import pair

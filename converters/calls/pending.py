@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Find the file that a call is for: that of its descriptor, else of the bios which it queued."""
+"""What is kept until calls have returned: their waits, and the files of their bios."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
 from biotrail.converters.calls.keys import Keys, rows_of
-from biotrail.converters.events.path_tables import BioPaths, Calls
+from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
 from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles, Table
 
 _MOST_KEPT = 1 << 18
-"""Bios that are kept at most until their call returns; the oldest are dropped first."""
+"""Waits, and bios, that are kept at most until their call returns: the newest."""
 
 
 @dataclass
@@ -38,9 +38,7 @@ class CallFiles:
     """The files of the bios of calls, window after window, until their calls return."""
 
     def __init__(self) -> None:
-        """Start before the first window."""
-        none = np.zeros(0, dtype=np.int64)
-        self._kept = _Carried(none, none, none)
+        self._kept = _Carried.none()
         """Of bios that ended, of calls that have not returned."""
 
     def of(self, window: Lifecycles, calls: Calls) -> I64:
@@ -48,9 +46,8 @@ class CallFiles:
 
         That is its descriptor's, where the log has it; else its bios'. A call whose bios (of this
         window and earlier ones) are of several files, or of none that is known, has none; bios
-        without a known file do not count. Without tables of the path in the window all are -1.
-        window: the log's next, in order. calls: those that return in it, which are forgotten then;
-        what is known of others is kept.
+        without a known file do not count. window: the log's next, in order. calls: those that
+        return in it, which are forgotten then.
         """
         if window.path is None:
             return np.full(len(calls), -1, dtype=np.int64)
@@ -69,3 +66,29 @@ class CallFiles:
         self._kept = kept.take(stays[-_MOST_KEPT:])
         found = np.where(least == most, most, -1)
         return np.where(calls.file >= 0, calls.file, found[keys.of[0]])
+
+
+class PendingWaits:
+    """Waits of a log that were not given to their call yet, in the order in which they ended."""
+
+    def __init__(self) -> None:
+        self._waits = Waits.none()
+
+    def add(self, waits: Waits) -> None:
+        self._waits = Waits.concatenate([self._waits, waits])
+
+    def take(self, calls: Calls) -> tuple[I64, Waits]:
+        """Remove and return the waits of these calls, and before them each wait's row in `calls`.
+
+        A wait is a call's if thread and entry time are the same. Sorted by (row, begin of the
+        wait).
+        """
+        waits = self._waits
+        keys = Keys.among((calls.tid, calls.entry), (waits.tid, waits.entry))
+        row_of = np.full(len(keys.tid), -1, dtype=np.int64)
+        row_of[keys.of[0]] = np.arange(len(calls))
+        row = row_of[keys.of[1]]
+        self._waits = waits.take(np.flatnonzero(row < 0)[-_MOST_KEPT:])
+        ours = np.flatnonzero(row >= 0)
+        ours = ours[np.lexsort((waits.out[ours], row[ours]))]
+        return row[ours], waits.take(ours)
