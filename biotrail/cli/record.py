@@ -50,16 +50,6 @@ class RecordCommandOptions:
     quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
     filters: Filters = added(filter_options)
 
-    def check_print(self) -> None:
-        if self.as_json and not self.print_ios:
-            raise click.UsageError("--json needs --print: give both")
-        if self.print_ios and self.what.output == "-":
-            raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
-        flight = self.keeping.flight
-        several = self.keeping.several_files or flight.max_files or flight.triggers
-        if self.print_ios and several:
-            raise click.UsageError("--print follows one log: leave out --rotate and --keep")
-
 
 @click.command(cls=RecordingCommand, context_settings={"allow_interspersed_args": False})
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
@@ -106,7 +96,13 @@ def command(command: tuple[str, ...], asked: RecordCommandOptions) -> int:
         return _resume()
     if keeping.dry_run:
         return _dry_run(keeping.pausing, asked.filters)
-    asked.check_print()
+    if asked.as_json and not asked.print_ios:
+        raise click.UsageError("--json needs --print: give both")
+    if asked.print_ios and what.output == "-":
+        raise click.UsageError("--print and -o - both write to standard output: give -o FILE")
+    flight = keeping.flight
+    if asked.print_ios and (keeping.several_files or flight.max_files or flight.triggers):
+        raise click.UsageError("--print follows one log: leave out --rotate and --keep")
     path = what.output or default_name(keeping.several_files)
     log = None if path == "-" else path
     if log is None and sys.stdout.isatty():

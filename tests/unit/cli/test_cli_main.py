@@ -23,7 +23,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text import units
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import DATA, ROOT
+from tests.support.paths import DATA, ROOT, SAMPLE
 
 # The command itself: help, errors, exit status.
 
@@ -130,9 +130,6 @@ def test_what_ends_a_command(
     assert (done.status, done.err) == (status, said)
 
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-
-
 @pytest.mark.parametrize("command", ["dump", "report"])
 def test_a_closed_pipe_is_no_error(command: str) -> None:
     # GIVEN a command that prints more than the first read takes, or a pipe that takes nothing
@@ -206,7 +203,6 @@ def test_quantities_as_people_read_them() -> None:
 
 # What every subcommand does alike: names that are mistyped, names of files, forms of output.
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CUTS = ROOT / "docs" / "cuts.md"
 
 

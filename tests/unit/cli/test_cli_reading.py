@@ -31,14 +31,12 @@ from tests.support import captures, paths
 from tests.support.cli_runner import Cli
 from tests.support.cut_logs import write
 from tests.support.path_logs import PathLog
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.stack_logs import START
 from tests.support.text_layouts import READ
 from tests.support.window_loads import SOURCES, shifted
 
 # info, dump and convert: from a log to what a person reads.
-
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 @pytest.fixture
@@ -482,13 +480,6 @@ COMMANDS = (
 
 
 @pytest.fixture
-def sample_bytes_log(tmp_path: Path) -> Path:
-    path = tmp_path / "captured.biotrail"
-    captures.write_log(path, captures.load("plugged-merge-loop"))
-    return path
-
-
-@pytest.fixture
 def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
     """Returns a named pipe into which the bytes are written once it is read."""
     writers = []
@@ -508,17 +499,15 @@ def piped(tmp_path: Path) -> Iterator[Callable[[bytes], Path]]:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_commands_read_a_pipe_as_they_read_a_file(
-    cli: Cli, sample_bytes_log: Path, piped: Callable[[bytes], Path], command: list[str]
+    cli: Cli, log: Path, piped: Callable[[bytes], Path], command: list[str]
 ) -> None:
     # GIVEN a log, and a pipe that the same bytes are written into
-    pipe = piped(sample_bytes_log.read_bytes())
+    pipe = piped(log.read_bytes())
     # WHEN a command reads each
-    of_file, of_pipe = cli(*command, sample_bytes_log), cli(*command, pipe)
+    of_file, of_pipe = cli(*command, log), cli(*command, pipe)
     # THEN it says the same
     assert of_file.status == of_pipe.status == 0
-    assert of_pipe.out.replace(str(pipe), "LOG") == of_file.out.replace(
-        str(sample_bytes_log), "LOG"
-    )
+    assert of_pipe.out.replace(str(pipe), "LOG") == of_file.out.replace(str(log), "LOG")
 
 
 def test_what_cannot_be_read_from_a_pipe_is_named(cli: Cli, piped: Callable[[bytes], Path]) -> None:
@@ -536,12 +525,10 @@ def test_what_cannot_be_read_from_a_pipe_is_named(cli: Cli, piped: Callable[[byt
     assert "an archive cannot be read from a pipe" in done.err
 
 
-def test_the_library_reads_a_pipe_once(
-    sample_bytes_log: Path, piped: Callable[[bytes], Path]
-) -> None:
+def test_the_library_reads_a_pipe_once(log: Path, piped: Callable[[bytes], Path]) -> None:
     # GIVEN a recording opened by a pipe's path WHEN its bios have been read
-    recording = biotrail.open(piped(sample_bytes_log.read_bytes()))
-    assert recording.bios.num_rows == biotrail.open(sample_bytes_log).bios.num_rows
+    recording = biotrail.open(piped(log.read_bytes()))
+    assert recording.bios.num_rows == biotrail.open(log).bios.num_rows
     # THEN a second reading is refused, and does not wait for another writer
     with pytest.raises(ValueError, match="can be read once"):
         recording.events  # noqa: B018

@@ -24,9 +24,8 @@ from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.followed_logs import COST, follow, patient
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 DOC = ROOT / "docs" / "report.md"
 
 
@@ -236,26 +235,22 @@ def write(path: Path, text: str = LOAD, **header: Any) -> Path:
     return path
 
 
-def told(cli: Cli, *arguments: str | Path) -> Any:
-    return json.loads(cli(*arguments).out)
-
-
 def test_an_empty_log_begins_when_its_recording_did_or_says_so(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log without events, whose header says when recording began
     path = write(tmp_path / "empty.biotrail", "")
     clock = captures.clock()
     # WHEN it is reported on THEN that is its beginning, not the host's boot
-    time = told(cli, "report", "--json", path)["time"]
+    time = asked(cli, "report", "--json", path)["time"]
     assert (time["begin_ns"], time["end_ns"]) == (clock["monotonic"], clock["monotonic"])
-    seen = told(cli, "report", "--json", write(tmp_path / "some.biotrail"))["time"]["begin"]
+    seen = asked(cli, "report", "--json", write(tmp_path / "some.biotrail"))["time"]["begin"]
     assert time["begin"][:10] == seen[:10]
     assert time["begin"][:16] in cli("report", path).out
     # AND so it is where it is compared
-    assert told(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
+    assert asked(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
     # GIVEN a log without events, whose header has no clocks
     path = write(tmp_path / "empty.biotrail", "", clocks={})
     # WHEN it is reported on THEN no time is made up
-    assert told(cli, "report", "--json", path)["time"]["begin"] is None
+    assert asked(cli, "report", "--json", path)["time"]["begin"] is None
     assert "from an unknown time" in cli("report", path).out
 
 
@@ -263,7 +258,7 @@ def test_the_last_interval_ends_with_the_log(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log that ends a quarter into its second interval
     path = write(tmp_path / "log.biotrail")
     # WHEN its report has a time series
-    found = told(cli, "report", "--interval", "1ms", "--json", path)
+    found = asked(cli, "report", "--interval", "1ms", "--json", path)
     first, last = found["intervals"]
     # THEN the last interval ends with the log, and its rates are of the time that it had
     assert first["end_ns"] - first["begin_ns"] == 1_000_000
@@ -285,7 +280,7 @@ def test_intervals_of_a_cut_begin_and_end_with_it(cli: Cli, tmp_path: Path) -> N
     base = captures.BASE_NS - start
     begin, end = ((base + us * 1000) / 1e9 for us in (950, 1300))
     # WHEN its report has a time series
-    found = told(
+    found = asked(
         cli,
         *("report", "--from", f"{begin:.9f}s", "--to", f"{end:.9f}s"),
         *("--interval", "200us", "--json", path),
@@ -308,7 +303,7 @@ def test_a_filtered_log_says_so_in_every_form(cli: Cli, tmp_path: Path) -> None:
     # WHEN it is reported on
     options = "-d vda --comm a* --op read"
     # THEN the JSON has them, as options and one by one
-    found = told(cli, "report", "--json", path)["filters"]
+    found = asked(cli, "report", "--json", path)["filters"]
     assert (found["options"], found["devices"], found["ops"]) == (options, ["vda"], ["read"])
     # AND the text says so at its top
     head = cli("report", path).out.splitlines()[:4]
@@ -335,7 +330,7 @@ def test_what_a_filter_left_out_is_counted() -> None:
 def test_what_was_chosen_is_said_at_the_top_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of all devices WHEN it is reported on THEN there are no filters
     path = write(tmp_path / "log.biotrail")
-    assert told(cli, "report", "--json", path)["filters"] is None
+    assert asked(cli, "report", "--json", path)["filters"] is None
     assert "filters" not in cli("report", path).out
     # GIVEN a log WHEN a part of it is reported on
     path = write(tmp_path / "log.biotrail")
@@ -363,7 +358,7 @@ def test_each_operation_has_its_own_depth(cli: Cli, tmp_path: Path) -> None:
         """,
     )
     # WHEN it is reported on
-    [device] = told(cli, "report", "--json", path)["devices"]
+    [device] = asked(cli, "report", "--json", path)["devices"]
     # THEN the device had two in flight, and each operation one of its own
     assert device["depth"]["queue"]["max"] == 2
     depths = {one["operation"]: one["depth"]["queue"] for one in device["operations"]}

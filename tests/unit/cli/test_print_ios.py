@@ -25,9 +25,7 @@ from biotrail.recorder.log import LogReader
 from biotrail.text.record.lines import HEAD, Text, rwbs
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
-
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
+from tests.support.paths import SAMPLE
 
 
 @pytest.fixture

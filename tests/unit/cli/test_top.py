@@ -27,9 +27,8 @@ from biotrail.text.top.top import parts
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.followed_logs import COST, follow, patient
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 DOC = ROOT / "docs" / "top.md"
 __all__ = ["patient"]

@@ -28,11 +28,9 @@ from tests.support import blame_logs, captures
 from tests.support.blame_logs import US, Io
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, IO_URING_ENTER, MS, WITH_REASONS, WRITE, PathLog
-from tests.support.paths import DATA, ROOT
+from tests.support.paths import DATA, ROOT, SAMPLE
 from tests.support.perf_files import Perf
 from tests.support.stack_logs import DEV, START
-
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 def io(

@@ -67,7 +67,7 @@ from tests.support.metrics_scrapes import (
     spread,
     value,
 )
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.shipped_logs import write_log
 
 # biotrail metrics: its options, and the server's address and answers.
@@ -169,7 +169,6 @@ def test_what_is_no_log_of_the_recorder_is_left_out(tmp_path: Path) -> None:
 # Figures as what Prometheus reads, checked by prometheus_client's own parser; and buckets.
 
 DOCS = ROOT / "docs" / "metrics"
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 
 
 def samples(exemplars: Exemplars | None = None) -> list[Sample]:

@@ -22,9 +22,8 @@ from biotrail.converters.analysis.report.timeline import MOST_COLUMNS, Timeline
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 LIBRARY = ROOT / "converters" / "analysis" / "page" / "echarts" / "echarts.min.js"
 LIBRARY_SHA256 = "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0"
 MOST_BYTES = 5_000_000
