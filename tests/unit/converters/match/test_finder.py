@@ -9,7 +9,7 @@ import pytest
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import NEVER, Certainty
+from biotrail.converters.events.tables import Certainty
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
@@ -36,7 +36,6 @@ RULES = {
     for name, rule in rules.by_name().items()
     if name.startswith("finder/") or name == "requests/got"
 }
-STACKED = DATA / "stacked"
 RECORDINGS = [
     *("blktrace/loop1.txt", "blktrace/stream.bin", "blktrace/vda.blktrace.0", "blktrace/vda.txt"),
     *("blktrace/zoned.blktrace.0", "blktrace/zram1.txt", "ftrace/before-4.11.txt"),
@@ -98,34 +97,6 @@ def test_logs_without_their_pointers_are_as_with_them_or_say_so(name: str) -> No
     assert [row for row in said if row[1:-1] != truth[row[0]][:-1]] == []
 
 
-def linked(found: Matched) -> int:
-    """The bios that have one above them."""
-    return int((found.bios.parent != NEVER).sum())
-
-
-@pytest.mark.parametrize(
-    ("name", "bios", "links", "kibibytes"),
-    [
-        ("lvmpart.txt", 40, 20, 160),
-        ("lvm-on-luks-on-partition.perf.txt", 3, 2, 12),
-        ("old-kernel-form.txt", 2, 1, None),
-        ("sda.blktrace.0", 20, 0, 80),
-    ],
-)
-def test_dm_on_a_partition_has_one_bio_for_both_remaps(
-    name: str, bios: int, links: int, kibibytes: int | None
-) -> None:
-    # GIVEN reads of dm devices on a partition, as kernels since 4.x report both remaps
-    # WHEN the machine reads them
-    found = by_machine(STACKED / name, associate="auto")
-    # THEN there is one bio for each Q, below its own, and all of them ended
-    assert (len(found.bios), linked(found)) == (bios, links)
-    assert (found.bios.complete != NEVER).sum() >= len(found.requests)
-    assert (found.bios.certainty[found.bios.complete != NEVER] <= Certainty.INTERVAL).all()
-    if kibibytes is not None:
-        assert int(found.bios.bytes.sum()) == kibibytes << 10
-
-
 def test_a_bio_that_nvme_multipath_sends_on_is_one_bio() -> None:
     # GIVEN reads of a multipath disk, with a c just before the C of their requests
     path = DATA / "paths" / "nvme_6.12.biotrail"
@@ -135,18 +106,6 @@ def test_a_bio_that_nvme_multipath_sends_on_is_one_bio() -> None:
     assert found.bios.number.tolist() == known.bios.number.tolist()
     assert found.bios.complete.tolist() == known.bios.complete.tolist()
     assert found.bios.issue.tolist() == known.bios.issue.tolist()
-
-
-def test_a_lost_completion_is_the_older_ones() -> None:
-    # GIVEN a write, then a loss, and the same write again 80 s later, which completed
-    found = by_machine(DATA / "ftrace" / "doubtful.txt", associate="auto").bios
-    again = np.flatnonzero((found.sector == 1000) & (found.opf & 1 == 1))
-    older, newer = again[np.argsort(found.queue[again])]
-    # WHEN they are matched THEN the later one has its completion, the older one none
-    assert found.complete[older] == NEVER
-    assert found.complete[newer] - found.queue[newer] == 1_002_000
-    # AND the latency is in doubt, as the completion may be the older one's
-    assert found.doubtful[newer]
 
 
 WRONG = {
@@ -228,25 +187,20 @@ def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
         assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals"))
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
-    # GIVEN a generated history
-    log = log_of(INTERVAL_KINDS["ordinary, by intervals"](OTHERWISE[name])).getvalue()
-    # WHEN it is read with the rule and without it / THEN the tables differ
-    found = by_machine(io.BytesIO(log), associate="intervals")
-    with without(name):
-        assert unlike(found, by_machine(io.BytesIO(log), associate="intervals"))
+@pytest.mark.parametrize("name", [*OTHERWISE, *NEEDED_BY])
+def test_without_the_rule_a_history_or_recording_comes_out_otherwise(name: str) -> None:
+    # GIVEN the log of a generated history, or a recording
+    def read() -> Matched:
+        if name in NEEDED_BY:
+            path = DATA / NEEDED_BY[name]
+            return by_machine(path, associate="intervals" if path.suffix == ".biotrail" else "auto")
+        made = INTERVAL_KINDS["ordinary, by intervals"](OTHERWISE[name])
+        return by_machine(log_of(made), associate="intervals")
 
-
-@pytest.mark.parametrize("name", NEEDED_BY)
-def test_without_the_rule_a_recording_comes_out_otherwise(name: str) -> None:
-    # GIVEN a recording
-    path = DATA / NEEDED_BY[name]
-    how = "intervals" if path.suffix == ".biotrail" else "auto"
     # WHEN it is read with the rule and without it / THEN the tables differ
-    found = by_machine(path, associate=how)
+    found = read()
     with without(name):
-        assert unlike(found, by_machine(path, associate=how))
+        assert unlike(found, read())
 
 
 @pytest.mark.parametrize("name", TEXTS)
