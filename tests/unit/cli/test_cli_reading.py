@@ -361,15 +361,13 @@ def _run(command: object, *arguments: str) -> Result:
 
 
 def test_a_set_is_found_read_and_printed_as_blkparse_does(folder: Path) -> None:
-    # GIVEN loop1.blktrace.0 and .1 in the working directory
-    # WHEN the device's name is given
+    # GIVEN loop1.blktrace.0 and .1 in the working directory  WHEN the device's name is given
     done = _run(convert.command, "loop1")
     # THEN both files are read, and the trace is named after the device
     assert done.exit_code == 0
     assert (folder / "loop1.pftrace").stat().st_size > 0
     assert "interval" in done.output
-    # GIVEN records without kernel pointers
-    # WHEN their account is asked for
+    # GIVEN records without kernel pointers  WHEN their account is asked for
     account = json.loads(_run(info.command, "--json", "loop1").output)["account"]
     # THEN nothing is called exact
     assert account["edges"]["exact"] == 0

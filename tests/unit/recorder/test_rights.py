@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -341,48 +342,34 @@ def test_statistics_that_cannot_be_had_are_told(
 TOLD = "import os; print(os.sched_getscheduler(0))"
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
-def in_a_thread(work: Callable[[], list[object]]) -> list[object]:
-    """What `work` gives, run in a thread of its own, so that no test changes pytest's."""
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.extend(work()))
-    thread.start()
-    thread.join()
-    return found
-
-
-def policy() -> int:
-    return os.sched_getscheduler(threading.get_native_id()) & ~os.SCHED_RESET_ON_FORK
-
-
 def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> None:
     """GIVEN root WHEN a ring fills and empties THEN the thread is real-time as long as needed."""
     if os.geteuid() != 0:
         pytest.skip("needs root: the real-time class")
+    steps = [(0.0, 1), (FILLED, 2), (0.0, 3), (0.9, 4), (0.0, LONG_NS), (0.0, LONG_NS + 5)]
 
     def work() -> list[object]:
-        clock = Clock()
-        boost = RealtimeBoost(clock)
+        now = 0
+        boost = RealtimeBoost(lambda: now)
         boost.add_thread()
         told = []
-        steps = [(0.0, 1), (FILLED, 2), (0.0, 3), (0.9, 4), (0.0, LONG_NS), (0.0, LONG_NS + 5)]
-        for fill, now in steps:
-            clock.now = now
+        for fill, now in steps:  # noqa: B007
             boost.adapt(fill)
             told.append(policy())
         return [*told, boost.times]
 
     other, hurried = os.SCHED_OTHER, os.SCHED_RR
     assert in_a_thread(work) == [other, hurried, hurried, hurried, hurried, other, 1]
+
+
+def in_a_thread(work: Callable[[], list[object]]) -> list[object]:
+    """What `work` gives, run in a thread of its own, so that no test changes pytest's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def policy() -> int:
+    return os.sched_getscheduler(threading.get_native_id()) & ~os.SCHED_RESET_ON_FORK
 
 
 def test_a_command_does_not_inherit_the_hurry() -> None:

@@ -66,8 +66,7 @@ def _line(slices: dict[int, Slice], number: int) -> list[str]:
 def test_a_trace_leads_from_the_lowest_bio_to_the_topmost(
     tmp_path: Path, case: Scenario, lines: list[list[str]]
 ) -> None:
-    # GIVEN four devices upon each other
-    # WHEN their log becomes a trace
+    # GIVEN four devices upon each other  WHEN their log becomes a trace
     slices = _slices(tmp_path, case)
     bios = slices["bio"]
     lowest = set(bios) - {s.args.get("parent") for s in bios.values()}

@@ -205,8 +205,7 @@ def test_without_the_rule_a_history_or_recording_comes_out_otherwise(name: str) 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
-    # GIVEN a few events
-    # WHEN they are read with the rule and without it / THEN the tables differ
+    # GIVEN a few events  WHEN they are read with the rule and without it / THEN the tables differ
     found = rows(TEXTS[name])
     with without(name):
         assert rows(TEXTS[name]) != found

@@ -100,8 +100,7 @@ def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
-    # GIVEN a few events of one address
-    # WHEN they are read with the rule and without it
+    # GIVEN a few events of one address  WHEN they are read with the rule and without it
     requests, bios = (len(table) for table in rows(CASES[name]))
     with without(name):
         fewer = [len(table) for table in rows(CASES[name])]
@@ -111,8 +110,7 @@ def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
-    # GIVEN a few events
-    # WHEN they are read with the rule and without it / THEN the tables differ
+    # GIVEN a few events  WHEN they are read with the rule and without it / THEN the tables differ
     found = rows(TEXTS[name])
     with without(name):
         assert rows(TEXTS[name]) != found

@@ -706,8 +706,7 @@ LEARNT = {
 
 @pytest.mark.parametrize("seed", LEARNT.values(), ids=LEARNT)
 def test_a_history_that_was_once_told_wrong_is_right(seed: int) -> None:
-    # GIVEN a history that was a counterexample
-    # WHEN it is associated by identity and by intervals
+    # GIVEN a history that was a counterexample  WHEN it is associated by identity and by intervals
     found, wrong = wrong_of_seed(seed)
     # THEN nothing of it is wrong, and nothing is marked that is determined
     assert not wrong, "\n".join([*wrong, story(found)])

@@ -153,15 +153,36 @@ def group(directory: Path, v2: bool, limit: object, used: int, files: int = 0) -
     (directory / "memory.stat").write_text(stat)
 
 
-def room(tmp_path: Path, mount: str, own: str, available: int | None = None) -> int | None:
-    """Return the room of a process with these lines of mountinfo and /proc/self/cgroup."""
-    (tmp_path / "mountinfo").write_text(mount)
-    (tmp_path / "own").write_text(own)
-    meminfo = tmp_path / "meminfo"
+def limit_of(
+    tmp_path: Path, mount: str, own: str, available: int | None = None
+) -> memory_limit.Room | None:
+    """The room of a process with these lines of mountinfo and /proc/self/cgroup."""
     line = "" if available is None else f"MemAvailable: {available} kB\n"
-    meminfo.write_text(f"MemFree: 1 kB\n{line}")
-    found = memory_limit.room(str(tmp_path / "mountinfo"), str(tmp_path / "own"), str(meminfo))
+    files = {"mountinfo": mount, "own": own, "meminfo": f"MemFree: 1 kB\n{line}"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return memory_limit.room(*(str(tmp_path / name) for name in files))
+
+
+def room(tmp_path: Path, mount: str, own: str) -> int | None:
+    found = limit_of(tmp_path, mount, own)
     return None if found is None else found.bytes
+
+
+@pytest.mark.parametrize(
+    ("available", "left", "limit"),
+    [
+        (200 << 10, 100, "are left below the limit of {}/v2, 300 MiB"),
+        (50 << 10, 50, "of this machine's memory are available"),
+    ],
+)
+def test_what_limits_is_named(tmp_path: Path, available: int, left: int, limit: str) -> None:
+    # GIVEN a group with 100 MiB left, on a machine with more, or with less
+    group(tmp_path / "v2", True, 300 * MIB, 200 * MIB)
+    mount = f"36 31 0:33 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
+    # WHEN it is asked for THEN the tighter one counts, and a message can say which it is
+    found = limit_of(tmp_path, mount, "0::/\n", available)
+    assert found == memory_limit.Room(left * MIB, limit.format(tmp_path))
 
 
 @pytest.mark.parametrize("v2", [True, False])
@@ -202,18 +223,3 @@ def test_without_a_limit_there_is_none(tmp_path: Path, own: str) -> None:
     assert room(tmp_path, mount, own) is None
     # AND what cannot be read is no limit
     assert memory_limit.room(*[str(tmp_path / "none")] * 3) is None
-
-
-def test_what_limits_is_named(tmp_path: Path) -> None:
-    # GIVEN a group with 100 MiB left, on a machine with more, or with less
-    group(tmp_path / "v2", True, 300 * MIB, 200 * MIB)
-    mount = f"36 31 0:33 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
-    assert room(tmp_path, mount, "0::/\n", 200 << 10) == 100 * MIB
-    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
-    # WHEN it is asked for THEN the tighter one counts, and a message can say which it is
-    assert found is not None
-    assert found.limit == f"are left below the limit of {tmp_path}/v2, 300 MiB"
-    assert room(tmp_path, mount, "0::/\n", 50 << 10) == 50 * MIB
-    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
-    assert found is not None
-    assert found.limit == "of this machine's memory are available"
