@@ -203,7 +203,9 @@ def test_a_recording_rotates_and_loses_nothing(tmp_path: Path) -> None:
     assert all(not LogReader(path).interrupted for path in summary.files)
 
 
-def test_a_removed_file_is_followed_by_a_new_one(tmp_path: Path) -> None:
+def test_a_removed_file_is_followed_by_a_new_one_or_ends_a_plain_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a rotating recording whose first file is removed at once
     probes = FakeProbes()
 
@@ -219,18 +221,12 @@ def test_a_removed_file_is_followed_by_a_new_one(tmp_path: Path) -> None:
     (left,) = os.listdir(tmp_path)
     assert left.endswith("-000002.biotrail")
     assert times(str(tmp_path / left))[-1] == probes.given
-
-
-def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a recording whose file is removed
+    # GIVEN a recording of one file, which is removed
     monkeypatch.setattr("biotrail.recorder.session.running.NOTES_NS", 10_000_000)
-    probes, path = FakeProbes(), tmp_path / "x"
+    probes, path = FakeProbes(), tmp_path / "y"
     probes.at_drain = lambda: path.unlink(missing_ok=True)
-    # WHEN it notices
+    # WHEN it notices THEN it has stopped, with an error that says so
     summary = record(options(path, duration=60), probes=probes)
-    # THEN it has stopped, with an error that says so
     assert summary.reason == "output removed"
     assert isinstance(summary.error, OutputError)
     assert "was removed" in str(summary.error)
