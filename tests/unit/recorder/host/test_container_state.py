@@ -165,8 +165,7 @@ def test_links_pipes_and_paths_that_are_no_ids_are_not_read(tmp_path: Path) -> N
 def test_hostile_names_can_be_written(tmp_path: Path) -> None:
     # GIVEN a name that no encoding has / WHEN looked up / THEN it can be encoded
     put(
-        tmp_path / f"var/lib/docker/containers/{A}/config.v2.json",
-        '{"Name": "/\\ud800\\u001b[2J"}',
+        tmp_path / f"var/lib/docker/containers/{A}/config.v2.json", '{"Name": "/\\ud800\\u001b[2J"}'
     )
     name = resolve([A], [], str(tmp_path))["containers"][A]["name"]
     assert name == "\ufffd\ufffd\ufffd\x1b[2J"

@@ -77,9 +77,7 @@ def test_a_sample_ends_early_where_much_is_recorded() -> None:
     assert asked == [False]
 
 
-def test_a_warning_comes_above_the_limit_and_not_too_often(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_warning_comes_above_the_limit_and_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN programs that take a microsecond a run, and a recorder that takes nothing itself
     programs = [program(1000, 1_000_000)]
     probes = FakeProbes()
@@ -272,11 +270,7 @@ def ran(part: str, runs: int, spent: int) -> ProgramInfo:
 
 def test_parts_of_the_path_cost_what_their_programs_take() -> None:
     # GIVEN programs of the block layer, and one of the path that ran much more often
-    programs = [
-        ran("", 10, 3000),
-        ran("", 10, 1000),
-        ran("wait", 1000, 50_000),
-    ]
+    programs = [ran("", 10, 3000), ran("", 10, 1000), ran("wait", 1000, 50_000)]
     # WHEN the mean is taken  THEN it is of the former
     assert ns_per_run(programs) == 200
     assert ns_per_run([ran("wait", 5, 5)]) == 0
