@@ -3,24 +3,14 @@
 
 import io
 
-import numpy as np
 import pytest
 
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.decoding import Decoder
-from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import Certainty
-from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.match import rules
-from biotrail.converters.match.tables import Matcher
 from tests.prove.machine import INTERVAL_KINDS, SETTLE_NS, interval_complaints
-from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
-from tests.support import captures
 from tests.support.both_ways import differences, windows_of
-from tests.support.matching import Matched, by_machine, unlike, without
+from tests.support.matching import by_machine, unlike
 from tests.support.paths import DATA
-from tests.support.record_rings import chunk
 
 SEEDS = {
     "a flush sequence whose data's end was lost with its tag": 919404,
@@ -31,11 +21,6 @@ SEEDS = {
 """Histories that were wrong before."""
 FRESH = range(940_000, 940_060)
 FEW = range(940_000, 940_008)
-RULES = {
-    name: rule
-    for name, rule in rules.by_name().items()
-    if name.startswith("finder/") or name == "requests/got"
-}
 RECORDINGS = [
     *("blktrace/loop1.txt", "blktrace/stream.bin", "blktrace/vda.blktrace.0", "blktrace/vda.txt"),
     *("blktrace/zoned.blktrace.0", "blktrace/zram1.txt", "ftrace/before-4.11.txt"),
@@ -106,114 +91,6 @@ def test_a_bio_that_nvme_multipath_sends_on_is_one_bio() -> None:
     assert found.bios.number.tolist() == known.bios.number.tolist()
     assert found.bios.complete.tolist() == known.bios.complete.tolist()
     assert found.bios.issue.tolist() == known.bios.issue.tolist()
-
-
-WRONG = {
-    name: int(rule.needed_by.removeprefix("by intervals "))
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("by intervals ")
-}
-"""Rule → history that comes out wrong without it."""
-OTHERWISE = {
-    name: int(rule.needed_by.removeprefix("otherwise "))
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("otherwise ")
-}
-"""Rule → history that comes out otherwise without it."""
-NEEDED_BY = {
-    name: rule.needed_by.removeprefix("recording ")
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("recording ")
-}
-"""Rule → recording that comes out otherwise without it."""
-TEXTS = {
-    "finder/unserved-fronts": """
-        0 QG W 64+8 bio=5
-        2 Q W 0+16 bio=1
-        3 X W 0+8 bio=2 parent=1
-        4 c W 8+8 bio=1
-        """,
-    "finder/flushes-merge-not": """
-        0 QG FW 0+8 bio=1
-        2 QM W 8+8 bio=2
-        """,
-    "finder/unseen-takers": """
-        0 Q W 0+8 bio=1
-        1 I W 0+8 bio=1 rq=1
-        2 Q W 16+8 bio=2
-        3 QM W 8+8 bio=3
-        """,
-    "finder/merges-named-as-joins": """
-        0 QG W 0+8 bio=1
-        2 QG W 8+8 bio=2
-        4 M W 8+8 bio=2
-        """,
-    "finder/bios-end-by-c": """
-        0 Q W 0+8 bio=1
-        1 C W 0+8 rq=1
-        """,
-    "finder/data-may-have-ended": """
-        0 Q FW 0+8 bio=1
-        1 D W 0+8 bio=1 rq=1
-        2 QG FW 0+0 bio=2
-        4 D FF 0+0 rq=2
-        5 C W 0+0 rq=3
-        """,
-}
-"""Rule → events of which the tables are others without it."""
-
-
-def rows(text: str) -> list[list[list[int]]]:
-    """Bios and requests of a few events of blktrace, without pointers: some columns of each."""
-    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
-    events.number = np.arange(len(events))
-    context = Context(captures.header(devices=devices_with([])) | {"backend": "blktrace"})
-    matcher = Matcher(context, TaskNames(), StackNames(), by_intervals=True)
-    matcher.take(events, 0)
-    made = matcher.rows(None)
-    bios, requests = made.bios, made.requests
-    found = [bios.number, bios.request, bios.certainty], [requests.number, requests.certainty]
-    return [np.stack(columns).T.tolist() for columns in found]
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
-    # GIVEN a generated history that needs the rule
-    made = INTERVAL_KINDS["ordinary, by intervals"](WRONG[name])
-    log = log_of(made).getvalue()
-    assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals")) == []
-    # WHEN it is read without the rule / THEN something that is not marked is wrong
-    with without(name):
-        assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals"))
-
-
-@pytest.mark.parametrize("name", [*OTHERWISE, *NEEDED_BY])
-def test_without_the_rule_a_history_or_recording_comes_out_otherwise(name: str) -> None:
-    # GIVEN the log of a generated history, or a recording
-    def read() -> Matched:
-        if name in NEEDED_BY:
-            path = DATA / NEEDED_BY[name]
-            return by_machine(path, associate="intervals" if path.suffix == ".biotrail" else "auto")
-        made = INTERVAL_KINDS["ordinary, by intervals"](OTHERWISE[name])
-        return by_machine(log_of(made), associate="intervals")
-
-    # WHEN it is read with the rule and without it / THEN the tables differ
-    found = read()
-    with without(name):
-        assert unlike(found, read())
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
-    # GIVEN a few events  WHEN they are read with the rule and without it / THEN the tables differ
-    found = rows(TEXTS[name])
-    with without(name):
-        assert rows(TEXTS[name]) != found
-
-
-def test_every_rule_of_the_finder_is_shown_to_be_needed() -> None:
-    # GIVEN all rules of the finder / THEN each is in one of these tests
-    assert {*WRONG, *OTHERWISE, *NEEDED_BY, *TEXTS} == set(RULES)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)

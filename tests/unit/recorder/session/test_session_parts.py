@@ -157,6 +157,7 @@ def test_losses_become_windows() -> None:
 
 def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
     # GIVEN a recording that sleeps for long
+    usual = signal.getsignal(signal.SIGINT)
     with StopRequests() as stop:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         # WHEN a signal comes THEN it wakes at once and knows why; a second one changes nothing
@@ -166,7 +167,7 @@ def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
         stop.sleep(60)
         assert (stop.reason, stop.signals) == ("terminated", 2)
     # THEN afterwards signals are what they were
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is usual
     # GIVEN SIGHUP ignored, as nohup leaves it
     old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
