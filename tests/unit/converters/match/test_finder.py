@@ -104,8 +104,7 @@ def test_a_trace_of_a_recording_does_not_depend_on_its_windows(name: str) -> Non
 
 @pytest.mark.parametrize("seed", FEW)
 def test_a_trace_of_a_history_does_not_depend_on_its_windows(seed: int) -> None:
-    # GIVEN a generated history WHEN it is read at once, and event by event
+    # GIVEN a generated history WHEN it is read at once, and event by event THEN all is the same
     log = log_of(INTERVAL_KINDS["ordinary, by intervals"](seed)).getvalue()
     whole, cut = (windows_of(io.BytesIO(log), n, "intervals") for n in (1 << 40, 1))
-    # THEN the tables and the account are the same
     assert differences(whole, cut) == []

@@ -11,7 +11,7 @@ from biotrail.recorder.host import clocks, host, memory_limit
 from biotrail.recorder.host.host import processors
 
 
-def test_host_facts_and_readings_of_the_clocks() -> None:
+def test_host_facts_and_readings_of_the_clocks(tmp_path: Path) -> None:
     # GIVEN the three clocks
     names = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
     before = {name: time.clock_gettime_ns(clock) for name, clock in names.items()}
@@ -23,6 +23,14 @@ def test_host_facts_and_readings_of_the_clocks() -> None:
     for name in names:
         assert before[name] <= taken[name] <= after[name]
     assert all(type(value) is int for value in taken.values())
+    # GIVEN this host WHEN its facts are taken THEN they are what the system says
+    facts = host.facts()
+    assert facts["name"] == os.uname().nodename
+    assert facts["kernel"] == {"release": os.uname().release, "version": os.uname().version}
+    assert facts["machine"] == os.uname().machine
+    assert facts["cpus"] >= 1
+    # AND of a host without any of the files that facts come from nothing is made up
+    assert set(host.facts(tmp_path)) == {"name", "machine", "cpus", "memory_bytes", "kernel"}
     # GIVEN lines that are cut or no numbers  WHEN they are read  THEN no processor is made up
     assert processors("CPU part\t: 0xd08\nCPU implementer\t: 0x41\n") is None
     assert processors("CPU implementer\t: arm\nCPU part\t: 0xd08\n") is None
@@ -50,18 +58,6 @@ def test_the_tightest_of_several_brackets_is_kept(monkeypatch: pytest.MonkeyPatc
     taken = clocks.reading()
     # THEN it is that of 40 ns: its middle, and half its width as uncertainty
     assert taken == {"monotonic": 1_020_920, "boottime": 5, "realtime": 6, "uncertainty": 20}
-
-
-def test_host_facts_are_those_of_this_host(tmp_path: Path) -> None:
-    # GIVEN this host WHEN its facts are taken
-    facts = host.facts()
-    # THEN they are what the system says
-    assert facts["name"] == os.uname().nodename
-    assert facts["kernel"] == {"release": os.uname().release, "version": os.uname().version}
-    assert facts["machine"] == os.uname().machine
-    assert facts["cpus"] >= 1
-    # AND of a host without any of the files that facts come from nothing is made up
-    assert set(host.facts(tmp_path)) == {"name", "machine", "cpus", "memory_bytes", "kernel"}
 
 
 def cpu(number: int, implementer: str, part: str) -> str:
