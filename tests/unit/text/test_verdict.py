@@ -206,7 +206,8 @@ def tail_ios(slow: int) -> list[list[tuple[int, str]]]:
 
 def test_a_tail_and_what_it_was_behind(tmp_path: Path) -> None:
     # GIVEN a hundred and fourteen reads of 100 µs and six of 2 ms, behind a write of 1 MiB each
-    one = said(report_of(tmp_path, tail_ios(6)))["tail"]
+    whole = report_of(tmp_path, tail_ios(6))
+    one = said(whole)["tail"]
     # WHEN they are judged THEN it is said how many, how slow, in what, and behind what
     figures = one.figures
     assert (figures["operation"], figures["count"], figures["of"]) == ("read", 6, 120)
@@ -216,21 +217,14 @@ def test_a_tail_and_what_it_was_behind(tmp_path: Path) -> None:
     assert (figures["beside_bytes"], figures["beside_others_bytes"]) == (1 << 20, 0)
     assert "5 % of reads on vda took 1.05 ms or more" in one.text
     assert "when they were queued, 1.0 MiB of other operations were in flight" in one.text
+    # AND the same is known of it in windows of any size
+    for window in (7, 50, 1 << 20):
+        trace = Trace(tmp_path / "log.biotrail")
+        assert make_report(trace, trace.lifecycles(window)).tails == whole.tails
     # AND with too few slow ones, or none, nothing is said of them
     for slow in (4, 0):
         found = said(report_of(tmp_path, tail_ios(slow)))
         assert "tail" not in found or found["tail"].figures["operation"] != "read"
-
-
-@pytest.mark.parametrize("window", [7, 50, 1 << 20])
-def test_windows_do_not_matter_for_tails(tmp_path: Path, window: int) -> None:
-    # GIVEN a log with a tail WHEN it is read in windows of any size
-    report_of(tmp_path, tail_ios(6))
-    trace = Trace(tmp_path / "log.biotrail")
-    report = make_report(trace, trace.lifecycles(window))
-    # THEN the same is known of it
-    whole = Trace(tmp_path / "log.biotrail")
-    assert report.tails == make_report(whole).tails
 
 
 def test_idle_devices_and_doubtful_latencies(tmp_path: Path) -> None:

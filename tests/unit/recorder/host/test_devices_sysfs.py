@@ -102,25 +102,13 @@ def server(root: Path) -> Host:
 def _nvme(made: Host) -> str:
     """Add an NVMe disk with two partitions; the directory of the second one."""
     nvme = made.add(
-        NVME,
-        "259:0",
-        1000,
-        ro="0",
-        removable="0",
-        queue__scheduler="[none] mq-deadline kyber",
-        queue__rotational="0",
-        queue__write_cache="write back",
-        queue__nr_requests="1023",
-        queue__max_sectors_kb="1280",
-        queue__logical_block_size="512",
-        queue__zoned="none",
-        mq__0__cpu_list="0",
-        mq__1__cpu_list="1",
-        device__model="Samsung SSD 980 PRO    ",
-        device__serial="S5GX  ",
-        device__firmware_rev="5B2QGXA7",
-        wwid="eui.0025",
-    )
+        NVME, "259:0", 1000, ro="0", removable="0",
+        queue__scheduler="[none] mq-deadline kyber", queue__rotational="0",
+        queue__write_cache="write back", queue__nr_requests="1023", queue__max_sectors_kb="1280",
+        queue__logical_block_size="512", queue__zoned="none",
+        mq__0__cpu_list="0", mq__1__cpu_list="1", device__model="Samsung SSD 980 PRO    ",
+        device__serial="S5GX  ", device__firmware_rev="5B2QGXA7", wwid="eui.0025",
+    )  # fmt: skip
     made.add(f"{NVME}/nvme0n1p1", "259:1", 100, partition="1", start="8", ro="0")
     data = made.add(f"{NVME}/nvme0n1p2", "259:2", 800, partition="2", start="200", ro="1")
     made.link(f"{nvme}/device/driver", "sys/drivers/nvme")
@@ -151,36 +139,20 @@ def test_facts_of_each_kind_of_device(host: Host) -> None:
     found = host.snapshot()
     # THEN an NVMe disk has every fact, and no key for those it has not
     assert found["nvme0n1"] == {
-        "dev": dev(259, 0),
-        "name": "nvme0n1",
-        "kind": "disk",
-        "disk": dev(259, 0),
-        "sectors": 1000,
-        "scheduler": "none",
-        "rotational": False,
-        "write_cache": "write back",
+        "dev": dev(259, 0), "name": "nvme0n1", "kind": "disk", "disk": dev(259, 0),
+        "sectors": 1000, "scheduler": "none", "rotational": False, "write_cache": "write back",
         "queue": {
-            "nr_requests": 1023,
-            "max_sectors_kb": 1280,
-            "logical_block_size": 512,
+            "nr_requests": 1023, "max_sectors_kb": 1280, "logical_block_size": 512,
             "nr_hw_queues": 2,
         },
-        "model": "Samsung SSD 980 PRO",
-        "serial": "S5GX",
-        "firmware": "5B2QGXA7",
-        "wwid": "eui.0025",
-        "driver": "nvme",
-    }
+        "model": "Samsung SSD 980 PRO", "serial": "S5GX", "firmware": "5B2QGXA7",
+        "wwid": "eui.0025", "driver": "nvme",
+    }  # fmt: skip
     # AND each partition says where it lies on which disk, in sectors
     assert found["nvme0n1p1"] == {
-        "dev": dev(259, 1),
-        "name": "nvme0n1p1",
-        "kind": "partition",
-        "disk": dev(259, 0),
-        "start": 8,
-        "sectors": 100,
-        "mounts": ["/"],
-    }
+        "dev": dev(259, 1), "name": "nvme0n1p1", "kind": "partition", "disk": dev(259, 0),
+        "start": 8, "sectors": 100, "mounts": ["/"],
+    }  # fmt: skip
     assert found["nvme0n1p2"]["start"] == 200
     assert found["nvme0n1p2"]["read_only"] is True
     # AND what is stacked names what is right below, ordered

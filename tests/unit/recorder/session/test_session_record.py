@@ -151,21 +151,34 @@ def test_a_command_ends_if_the_recording_cannot_begin(
     assert not (tmp_path / "log").exists()
 
 
-def test_a_command_outlives_the_duration(tmp_path: Path) -> None:
+def test_a_command_outlives_the_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a command that takes longer than the recording shall
     proof = tmp_path / "proof"
     code = f"import time; time.sleep(1); open({str(proof)!r}, 'w')"
     seen: list[Status] = []
     # WHEN the duration is over
-    summary = record(
-        options(tmp_path / "log", command=[sys.executable, "-c", code], duration=0.05),
-        seen.append,
-        FakeProbes(),
-    )
+    some = options(tmp_path / "log", command=[sys.executable, "-c", code], duration=0.05)
+    summary = record(some, seen.append, FakeProbes())
     # THEN the command was waited for, and the user told
     assert (summary.reason, summary.command_status) == ("duration", 0)
     assert proof.exists()
     assert any("waiting" in status.note for status in seen)
+    # GIVEN such a command, and SIGTERM right after the duration
+    waits = Child.wait
+    seconds: list[float] = []
+
+    def wait(child: Child, most: float) -> bool:
+        if not seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+        seconds.append(most)
+        return waits(child, most)
+
+    monkeypatch.setattr(Child, "wait", wait)
+    command = [sys.executable, "-c", "import time; time.sleep(5)"]
+    # WHEN it is recorded THEN the command gets the signal
+    result = record(options(tmp_path / "x", command=command, duration=0.01), probes=FakeProbes())
+    assert seconds[0] == 0.5
+    assert (result.reason, result.command_status) == ("duration", 128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize("failing", ["attach", "command"])
@@ -484,28 +497,6 @@ def test_sigusr2_dumps_as_sigusr1_does_and_ends_nothing(tmp_path: Path) -> None:
         if keep is not None:
             kept = [LogReader(path).header["kept"]["reason"] for path in result.files]
             assert kept == ["asked for (SIGUSR2)", "interrupted"]
-
-
-def test_a_signal_ends_a_command_that_is_just_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a command that outlives the duration, and SIGTERM right after that
-    waits = Child.wait
-    seconds: list[float] = []
-
-    def wait(child: Child, most: float) -> bool:
-        if not seconds:
-            os.kill(os.getpid(), signal.SIGTERM)
-        seconds.append(most)
-        return waits(child, most)
-
-    monkeypatch.setattr(Child, "wait", wait)
-    command = [sys.executable, "-c", "import time; time.sleep(5)"]
-    # WHEN it is recorded
-    result = record(options(tmp_path / "x", command=command, duration=0.01), probes=FakeProbes())
-    # THEN the command gets the signal
-    assert seconds[0] == 0.5
-    assert (result.reason, result.command_status) == ("duration", 128 + signal.SIGTERM)
 
 
 def test_a_closed_terminal_is_no_reason_to_end_badly(
