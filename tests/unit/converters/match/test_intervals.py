@@ -136,9 +136,6 @@ def test_a_late_remap_is_not_of_another_threads_read() -> None:
     # AND both reads above are marked, as either may have ended first
     t = tables_of(events_of(LATE_REMAP), devices=(DM, REQUEST_BASED), associate="intervals")
     assert t.bios.certainty[t.bios.dev == 252 << 20].tolist() == [Certainty.AMBIGUOUS] * 2
-
-
-def test_a_worker_that_sends_the_only_read_decides_nothing_against_it() -> None:
     # GIVEN a read alone on its sectors, whose clone a worker sends
     text = "\n".join(line for line in AT_ONCE.splitlines() if "bio=2" not in line)
     # WHEN the log is read without pointers / THEN it is the clone's parent

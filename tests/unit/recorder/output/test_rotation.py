@@ -115,10 +115,9 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
     assert first.end is not None
     assert first.end["stopped"] == clock(9000)
     assert second.header["clocks"] == clock(9000)
-    # GIVEN a reading WHEN it is moved 400 ns back
-    moved = shifted(CLOCK, 600)
-    # THEN all three clocks are, and its uncertainty stays
-    assert moved == {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
+    # GIVEN a reading WHEN it is moved 400 ns back THEN all three clocks are, its uncertainty stays
+    moved = {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
+    assert shifted(CLOCK, 600) == moved
 
 
 def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
