@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cuts on the command line: one set of options, one meaning, clear words where they fail."""
 
-import io
+import gzip
 import json
 import subprocess
 import sys
 from bisect import bisect_right
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -113,23 +112,14 @@ def test_times_outside_the_log_name_its_own(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_time_between(cli: Cli, log: Path) -> None:
+def test_times_that_only_the_log_can_judge(cli: Cli, log: Path, tmp_path: Path) -> None:
     # GIVEN an end before the beginning, as only the log can tell
     done = cli("report", "--from", "14:13:40", "--to", "10s", log)
     assert (done.status, "no time between 14:13:40 and 10s" in done.err) == (1, True)
-
-
-def test_a_log_without_wall_clock(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log that has no clocks / WHEN a wall-clock time is asked for THEN offsets are named
-    path = tmp_path / "log"
-    captures.write_log(path, captures.load("fsync-virtio"), {"clocks": {}})
+    path = captures.write_log(tmp_path / "log", captures.load("fsync-virtio"), {"clocks": {}})
     done = cli("report", "--from", "14:13:40", path)
     assert (done.status, "the log has no wall clock; give offsets" in done.err) == (1, True)
-
-
-def drawn(path: Path) -> set[int]:
-    """Sectors of the bios in a trace; it must be sound."""
-    return {s.args["sector"] for s in read(path.read_bytes()).slices("bio")}
 
 
 def test_convert_draws_the_cut_and_tells_how_much_it_read(
@@ -191,19 +181,15 @@ def test_all_choices_together(cli: Cli, log: Path, tmp_path: Path) -> None:
     done = cli("convert", *options, *wish, log, "-o", out)
     assert done.status == 0, done.err
     # THEN that is there which a plain filter gives
-    ios = list(cut_logs.all_ios(SECONDS))
-    present = cut_logs.chosen(ios, 5 * S, 30 * S)
+    present = cut_logs.chosen(list(cut_logs.all_ios(SECONDS)), 5 * S, 30 * S)
     mine = [
         io
-        for io in ios
+        for io in cut_logs.all_ios(SECONDS)
         if io.sector in present and (io.device, io.op) == ("7:1", "R") and io.task[1] == 100
     ]
     ranked = sorted(mine, key=lambda io: io.queue - min(io.complete, 30 * S))[:6]
-    import gzip
-
-    plain = tmp_path / "plain.pftrace"
-    plain.write_bytes(gzip.decompress(out.read_bytes()))
-    assert drawn(plain) == {io.sector for io in ranked}
+    drawn = read(gzip.decompress(out.read_bytes())).slices("bio")
+    assert {bio.args["sector"] for bio in drawn} == {io.sector for io in ranked}
     assert f"chosen: 6 of {len(present)} bios" in done.out
 
 
@@ -286,13 +272,8 @@ def test_blktrace_data_take_cuts(cli: Cli) -> None:
     assert (done.status, "the log has nothing from" in done.err) == (1, True)
 
 
-def rows(text: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in io.StringIO(text)]
-
-
 def test_dump_names_threads_whose_names_were_told_before(cli: Cli, log: Path) -> None:
-    # GIVEN a log that told its names once / WHEN records of later are printed
-    found = rows(cli("dump", "--format", "json", "--from", "30s", "--to", "31s", log).out)
-    # THEN they have the names
-    names = {row["comm"] for row in found if row["kind"] == "Q"}
+    # GIVEN a log that told its names once / WHEN records of later are printed THEN they have names
+    lines = cli("dump", "--format", "json", "--from", "30s", "--to", "31s", log).out.splitlines()
+    names = {row["comm"] for row in map(json.loads, lines) if row["kind"] == "Q"}
     assert names == {comm for _, _, comm in cut_logs.TASKS}

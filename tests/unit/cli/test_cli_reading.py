@@ -10,7 +10,8 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,8 +49,7 @@ def log(tmp_path: Path) -> Path:
 
 
 def account_of(done: Any) -> dict[str, Any]:
-    facts = json.loads(done.out)
-    account: dict[str, Any] = facts["account"]
+    account: dict[str, Any] = json.loads(done.out)["account"]
     return account
 
 
@@ -59,13 +59,9 @@ def test_info_accounts_for_every_event(cli: Cli, log: Path) -> None:
     # WHEN its account is asked for
     account = account_of(cli("info", "--json", log))
     # THEN each event is in it once, by kind and by reason
-    for letter in {event["letter"] for event in events}:
-        count = sum(event["letter"] == letter for event in events)
+    for letter, count in Counter(event["letter"] for event in events).items():
         assert account["kinds"][letter] == count, letter
     assert sum(account["reasons"].values()) == account["events"]
-
-
-def test_info_for_people_has_the_same_figures(cli: Cli) -> None:
     # GIVEN the sample log WHEN it is looked at in both ways
     said, facts = cli("info", SAMPLE).out, json.loads(cli("info", "--json", SAMPLE).out)
     # THEN both say the same
@@ -115,7 +111,7 @@ def rows(done: Any) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.out.splitlines()]
 
 
-def test_dump_has_every_record_in_order_of_time(cli: Cli) -> None:
+def test_dump_has_every_record_with_every_field_in_order_of_time(cli: Cli, log: Path) -> None:
     # GIVEN the sample log WHEN it is dumped in both ways
     text = cli("dump", SAMPLE).out.splitlines()
     found = rows(cli("dump", "--format", "json", SAMPLE))
@@ -127,12 +123,7 @@ def test_dump_has_every_record_in_order_of_time(cli: Cli) -> None:
     assert [float(line.split()[0]) for line in text] == pytest.approx(
         [row["seconds"] for row in found], abs=1e-9
     )
-
-
-def test_json_has_every_field_of_the_schema(cli: Cli) -> None:
-    # GIVEN the sample log WHEN it is dumped
-    found = rows(cli("dump", "--format", "json", SAMPLE))
-    # THEN each record has the fields of its kind
+    # AND each record has the fields of its kind
     for letter in {row["kind"] for row in found}:
         row = next(row for row in found if row["kind"] == letter)
         names = {field.name for field in BY_LETTER[letter].fields} - {"head", "reserved"}
@@ -142,6 +133,11 @@ def test_json_has_every_field_of_the_schema(cli: Cli) -> None:
     assert queue["op"] in ("read", "write")
     assert queue["device"] == "loop1"
     assert {row["comm"] for row in found if row["kind"] == "Q"} >= {"demo-database"}
+    # AND of another log, place, operation, sectors and task are in a line
+    line = next(text for text in cli("dump", log).out.splitlines() if text.split()[2] == "Q")
+    assert " 7:1 loop1 write " in line
+    assert " + " in line
+    assert line.endswith("]")
 
 
 def test_dump_chooses(cli: Cli) -> None:
@@ -161,14 +157,6 @@ def test_dump_chooses(cli: Cli) -> None:
     # AND a device that is not there is an error
     done = cli(*dump, "-d", "sdx", SAMPLE)
     assert (done.status, "no device sdx" in done.err) == (1, True)
-
-
-def test_a_line_shows_what_matters(cli: Cli, log: Path) -> None:
-    # GIVEN a log WHEN it is dumped THEN place, operation, sectors and task are in a line
-    line = next(text for text in cli("dump", log).out.splitlines() if text.split()[2] == "Q")
-    assert " 7:1 loop1 write " in line
-    assert " + " in line
-    assert line.endswith("]")
 
 
 def test_convert_names_its_output_after_the_log(cli: Cli, log: Path) -> None:
@@ -203,14 +191,8 @@ def test_convert_chooses_the_format_by_the_ending(cli: Cli, log: Path, tmp_path:
     assert cli("convert", log, "-o", f"{tmp_path / 'z'}/").status == 0
     assert (tmp_path / "z" / "traces.otf2").is_file()
     assert cli("convert", log, "-o", f"{tmp_path / 'z'}/").status == 1
-
-
-def test_convert_says_what_an_archive_had_to_cancel(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a recording in which some completions are missing
-    pytest.importorskip("_otf2", reason="needs the otf2 package")
-    recorded = ROOT / "biotrail" / "data" / "demo.biotrail"
-    # WHEN it is converted THEN the operations without an end are counted
-    done = cli("convert", recorded, "-o", tmp_path / "x.otf2")
+    # AND operations without an end, as some completions are missing, are counted
+    done = cli("convert", SAMPLE, "-o", tmp_path / "sample.otf2")
     assert "6 operations cancelled: no completion is known" in done.out
 
 
@@ -354,10 +336,7 @@ def test_for_how_long_calls_were_timed(
     # WHEN it is looked at  THEN it says for how long, and how many at what cost, or why no longer
     text = said(cli, path_log(tmp_path, **facts))
     assert [one for one in told if one not in text] == []
-
-
-def test_a_log_without_timed_calls_says_nothing_of_them(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log with the call of each bio alone  WHEN it is looked at  THEN no line is about time
+    # AND of a log with the call of each bio alone no line is about time
     assert " timed " not in said(cli, path_log(tmp_path, "call"))
 
 
@@ -380,15 +359,13 @@ def _run(command: object, *arguments: str) -> Result:
 
 
 def test_a_set_is_found_read_and_printed_as_blkparse_does(folder: Path) -> None:
-    # GIVEN loop1.blktrace.0 and .1 in the working directory
-    # WHEN the device's name is given
+    # GIVEN loop1.blktrace.0 and .1 in the working directory  WHEN the device's name is given
     done = _run(convert.command, "loop1")
     # THEN both files are read, and the trace is named after the device
     assert done.exit_code == 0
     assert (folder / "loop1.pftrace").stat().st_size > 0
     assert "interval" in done.output
-    # GIVEN records without kernel pointers
-    # WHEN their account is asked for
+    # GIVEN records without kernel pointers  WHEN their account is asked for
     account = json.loads(_run(info.command, "--json", "loop1").output)["account"]
     # THEN nothing is called exact
     assert account["edges"]["exact"] == 0
@@ -405,47 +382,33 @@ def test_a_set_is_found_read_and_printed_as_blkparse_does(folder: Path) -> None:
 
 def test_a_log_becomes_what_blkparse_reads(tmp_path: Path) -> None:
     # GIVEN a log
-    log = tmp_path / "a.biotrail"
-    captures.write_log(log, captures.load("ext4-journal-on-loop"))
+    log = captures.write_log(tmp_path / "a.biotrail", captures.load("ext4-journal-on-loop"))
     # WHEN it is converted to blktrace's files and these are read again
     done = _run(convert.command, str(log), "-o", str(tmp_path / "a.blktrace"))
-    again = Trace(tmp_path / "a.blktrace" / "loop1")
-    for _ in again.lifecycles():
-        pass
+    again, trace = Trace(tmp_path / "a.blktrace" / "loop1"), Trace(log)
+    for one in (again, trace):
+        list(one.lifecycles())
     # THEN they hold the same queue, issue and completion events of that device
     assert done.exit_code == 0
     assert "left out" in done.output
-    trace = Trace(log)
-    for _ in trace.lifecycles():
-        pass
     loop1 = captures.device_number("7:1")
     for letter in "QDC":
         assert again.account.devices[loop1, letter] == trace.account.devices[loop1, letter]
-
-
-def test_a_directory_with_other_things_is_not_replaced(tmp_path: Path) -> None:
     # GIVEN an output directory that holds something else
-    log = tmp_path / "a.biotrail"
-    captures.write_log(log, captures.load("fsync-virtio"))
     out = tmp_path / "out.blktrace"
     out.mkdir()
     (out / "mine.txt").write_text("keep")
-    # WHEN the log is converted there, by force
+    # WHEN the log is converted there, by force THEN that is refused, and what was there is there
     with pytest.raises(Exception, match="holds other things"):
         _run(convert.command, str(log), "-o", str(out), "--force")
-    # THEN what was there is there
     assert (out / "mine.txt").read_text() == "keep"
 
 
-@pytest.mark.parametrize("how", ["identity", "intervals"])
-def test_one_log_associated_either_way(tmp_path: Path, how: str) -> None:
-    # GIVEN a log with kernel pointers
-    log = tmp_path / "a.biotrail"
-    captures.write_log(log, captures.load("plugged-merge-loop"))
-    # WHEN it is associated as asked for
+@pytest.mark.parametrize(("how", "known"), [("identity", "exact"), ("intervals", "interval")])
+def test_one_log_associated_either_way(log: Path, how: str, known: str) -> None:
+    # GIVEN a log with kernel pointers WHEN it is associated as asked for
     told = json.loads(_run(info.command, "--json", "--associate", how, str(log)).output)
     # THEN the edges say how they are known
-    known = "exact" if how == "identity" else "interval"
     assert told["account"]["edges"][known] == 16
 
 
@@ -540,28 +503,8 @@ OF_ITS_OWN = "(the kernel ran no program for it, for a reason of its own: it cou
 EITHER = "(the kernel ran no program for it, for recursion or a reason of its own)"
 
 
-def said_of_missing(
-    directory: Path, header: Mapping[str, Any], losses: tuple[dict[str, Any], ...] = ()
-) -> list[str]:
-    """What is said to be missing of four reads, two of which have no completion."""
-    events = [e for i in range(4) for e in shifted(SOURCES[0], 0, i * 1_000_000, 1)]
-    completions = [i for i, e in enumerate(events) if e["letter"] == "C"]
-    gone = {completions[0], completions[2]}
-    rest = [e for i, e in enumerate(events) if i not in gone]
-    log = captures.write_log(directory / "a.biotrail", rest, header, losses=losses)
-    trace = Trace(log, "identity")
-    list(trace.lifecycles())
-    return loss_lines(trace)
-
-
-def loss(count: int) -> dict[str, Any]:
-    now = captures.BASE_NS
-    where = {"cpu": 0, "level": 0, "kind": int(Kind.C)}
-    return {"start": now, "end": now + 5_000_000, "count": count, **where}
-
-
 @pytest.mark.parametrize(
-    ("header", "losses", "why"),
+    ("header", "count", "why"),
     [
         ({"backend": "core", "counts_skips": True}, 0, OF_ITS_OWN),
         ({"backend": "core", "counts_skips": False}, 0, EITHER),
@@ -571,18 +514,27 @@ def loss(count: int) -> dict[str, Any]:
     ],
 )
 def test_what_is_said_of_missing_completions(
-    tmp_path: Path, header: dict[str, Any], losses: int, why: str
+    tmp_path: Path, header: dict[str, Any], count: int, why: str
 ) -> None:
-    # GIVEN a log, two completions missing, that programs did or did not record, and lost or not
-    lost = (loss(losses),) if losses else ()
+    # GIVEN a log of four reads, two completions missing, that programs did or did not record, and
+    # that were lost or not
+    events = [e for i in range(4) for e in shifted(SOURCES[0], 0, i * 1_000_000, 1)]
+    completions = [event for event in events if event["letter"] == "C"]
+    rest = [e for e in events if e is not completions[0] and e is not completions[2]]
+    now = captures.BASE_NS
+    window = {"start": now, "end": now + 5_000_000, "count": count, "cpu": 0, "level": 0}
+    losses = [window | {"kind": int(Kind.C)}] if count else []
+    log = captures.write_log(tmp_path / "a.biotrail", rest, header, losses=losses)
+    trace = Trace(log, "identity")
+    list(trace.lifecycles())
     # WHEN its losses are told
-    *before, line = said_of_missing(tmp_path, header, lost)
+    *before, line = loss_lines(trace)
     # THEN the line says how many, why, what becomes of them, what bounds their end, what stands
     reason = f" {why}" if why else ""
     assert line.startswith(f"the completion of 2 requests was not recorded{reason}: closed as lost")
     assert "ended at the latest when the request or its tag was used again" in line
     assert "all other times stand" in line
-    assert before == ["2 events lost while recording: C (complete) 2"] * bool(losses)
+    assert before == ["2 events lost while recording: C (complete) 2"] * bool(count)
     # AND where that is explained: a heading of that page
     assert line.endswith("(docs/recording.md, Missing completions)")
     assert "\n## Missing completions\n" in (ROOT / "docs" / "recording.md").read_text()
@@ -593,19 +545,11 @@ def test_what_is_said_of_missing_completions(
 [WITHOUT_CPU] = [layout for layout in READ if "CPUs" in layout.lacks]
 
 
-@pytest.fixture
-def recording(tmp_path: Path) -> Path:
-    """What `perf script` prints without CPUs."""
-    path = tmp_path / "perf.txt"
+def test_a_cpu_that_is_not_known_is_shown_so_everywhere(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN what `perf script` prints without CPUs / WHEN it is read as tables / THEN CPUs are null
+    recording = tmp_path / "perf.txt"
     queued = b"              dd   500     9.999999: block:block_bio_queue: 8,0 R 1000 + 8 [dd]\n"
-    path.write_bytes(queued + WITHOUT_CPU.text)
-    return path
-
-
-def test_a_cpu_that_is_not_known_is_shown_so_everywhere(
-    recording: Path, cli: Cli, tmp_path: Path
-) -> None:
-    # GIVEN a recording without CPUs / WHEN it is read as tables / THEN its CPUs are null
+    recording.write_bytes(queued + WITHOUT_CPU.text)
     found = biotrail.open(recording)
     assert set(found.events["cpu"].to_pylist()) == {None}
     assert set(found.bios["cpu"].to_pylist()) == {None}
@@ -639,17 +583,14 @@ def sizes(text: str) -> list[float]:
     return [float(n) * units[unit] for n, unit in re.findall(r"([\d.]+) (GB|MB|kB)", text)]
 
 
-def test_a_small_trace_is_no_matter(cli: Cli, large_log: Path, tmp_path: Path) -> None:
-    # GIVEN a log whose trace a browser opens well / WHEN it is converted THEN nothing is said
-    assert cli("convert", large_log, "-o", tmp_path / "a.pftrace").err == ""
-
-
 def test_a_large_trace_is_announced(
     cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # GIVEN a log whose trace a browser opens well / WHEN it is converted THEN nothing is said
+    assert cli("convert", large_log, "-o", tmp_path / "a.pftrace").err == ""
     # GIVEN a limit that the trace exceeds / WHEN it is converted
     monkeypatch.setattr(perfetto, "LARGE", 50_000)
-    done = cli("convert", large_log, "-o", tmp_path / "a.pftrace")
+    done = cli("convert", "-f", large_log, "-o", tmp_path / "a.pftrace")
     # THEN it is said how large it will be, and what makes it smaller, and it is written
     assert done.status == 0
     assert "a browser opens 50 kB comfortably" in done.err
@@ -664,30 +605,24 @@ def test_a_large_trace_is_announced(
     assert parts.err == ""
 
 
-def test_ftraces_events_are_reckoned(
+def test_ftraces_events_and_cuts_are_reckoned(
     cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # GIVEN a log / WHEN its requests are written as ftrace's events, too
+    # GIVEN a log / WHEN it is converted, also with ftrace's events of requests, and a tenth of it
     monkeypatch.setattr(perfetto, "LARGE", 1_000)
-    plain, more = tmp_path / "a.pftrace", tmp_path / "b.pftrace"
-    told = [
-        sizes(cli("convert", large_log, "-o", plain).err)[0],
-        sizes(cli("convert", "--ftrace", large_log, "-o", more).err)[0],
-    ]
-    # THEN the trace is expected to be larger by about what they take
+    plain, more, cut = (tmp_path / f"{name}.pftrace" for name in "abc")
+    told = {
+        out: sizes(cli("convert", *how, large_log, "-o", out).err)[0]
+        for out, how in (
+            (plain, ()),
+            (more, ("--ftrace",)),
+            (cut, ("--from", "60s", "--to", "90s")),
+        )
+    }
+    # THEN the trace is expected to be larger by about what those take, and the cut's a tenth
     taken = more.stat().st_size - plain.stat().st_size
-    assert told[1] - told[0] == pytest.approx(taken, rel=0.3)
-
-
-def test_a_cut_is_reckoned_as_a_cut(
-    cli: Cli, large_log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a log / WHEN a tenth of its time is converted
-    monkeypatch.setattr(perfetto, "LARGE", 1_000)
-    whole = cli("convert", large_log, "-o", tmp_path / "a.pftrace")
-    tenth = cli("convert", "--from", "60s", "--to", "90s", large_log, "-o", tmp_path / "b.pftrace")
-    # THEN its trace is expected to be about a tenth
-    assert sizes(tenth.err)[0] == pytest.approx(sizes(whole.err)[0] / 10, rel=0.3)
+    assert told[more] - told[plain] == pytest.approx(taken, rel=0.3)
+    assert told[cut] == pytest.approx(told[plain] / 10, rel=0.3)
 
 
 def test_of_a_pipe_nothing_is_said(large_log: Path) -> None:

@@ -27,17 +27,22 @@ from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT, SAMPLE
 
 DOC = ROOT / "docs" / "report.md"
+REPORT = [sys.executable, "-m", "biotrail.cli.main", "report"]
 
 
 def report_of(cli: Cli, *arguments: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli("report", "--json", *arguments).out)
+    found: dict[str, Any] = json_of(cli, "report", "--json", *arguments)
     return found
+
+
+def csv_of(cli: Cli, *arguments: str | Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(cli("report", "--csv", *arguments).out)))
 
 
 def test_text_json_and_csv_say_the_same(cli: Cli) -> None:
     # GIVEN the sample log WHEN it is reported on in three ways
     said, told = cli("report", SAMPLE).out, report_of(cli, SAMPLE)
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", SAMPLE).out)))
+    rows = csv_of(cli, SAMPLE)
     assert told["format"] == 2
     for device in told["devices"]:
         for operation in device["operations"]:
@@ -74,28 +79,29 @@ def test_a_series_and_groups_are_in_every_form(cli: Cli) -> None:
     assert sum(g["ios"] for g in told["groups"]) == told["total"]["ios"]
     assert sum(g["ios"] for i in told["intervals"] for g in i["groups"]) == told["total"]["ios"]
     # AND so have the CSV and the text
-    rows = csv.DictReader(io.StringIO(cli("report", "--csv", *asked, SAMPLE).out))
+    rows = csv_of(cli, *asked, SAMPLE)
     assert {"groups", "intervals"} <= {row["section"] for row in rows}
     said = cli("report", *asked, SAMPLE).out
     assert "By process" in said and "Over time, 500 ms each" in said
     assert "demo-database" in said
 
 
-def test_what_is_missing_is_said(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log with a loss window
-    path = tmp_path / "lossy.biotrail"
+def test_losses_and_errors_are_named_and_names_are_text(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log with a loss window, whose thread named itself with an escape sequence and markup
+    path = tmp_path / "log.biotrail"
     window = {"start": 0, "end": 1 << 60, "cpu": 0, "level": 0, "kind": 14, "count": 3}
-    captures.write_log(path, captures.load("fsync-virtio"), losses=[window])
+    events = captures.load("fsync-virtio")
+    named = [dict(e, comm="\x1b[31m[b]x") if "comm" in e else e for e in events]
+    captures.write_log(path, named, losses=[window])
     # WHEN it is reported on THEN both forms say what was lost
-    assert "3 events lost while recording" in cli("report", path).out
+    said = cli("report", path).out
+    assert "3 events lost while recording" in said
     told = report_of(cli, path)
     assert sum(told["loss"]["lost_records"].values()) == 3
     assert told["loss"]["loss_windows"] == 1
-
-
-def test_errors_are_named(cli: Cli, tmp_path: Path) -> None:
+    # AND the sequence does not get through to the terminal
+    assert "\x1b" not in said
     # GIVEN a log with an I/O that failed WHEN it is reported on THEN its status is named
-    path = tmp_path / "failed.biotrail"
     captures.write_log(path, captures.load("partial-completion-error-loop"))
     told = report_of(cli, path)
     assert sum(told["total"]["errors"].values()) == told["total"]["failed"] > 0
@@ -105,14 +111,28 @@ def test_errors_are_named(cli: Cli, tmp_path: Path) -> None:
 
 def test_it_reads_blktrace_data_and_standard_input(cli: Cli) -> None:
     # GIVEN blktrace's files, and a log in a pipe
-    told = report_of(cli, ROOT / "tests" / "data" / "blktrace" / "vda")
-    assert told["total"]["ios"] > 0
-    command = [sys.executable, "-m", "biotrail.cli.main", "report", "--json", "-"]
+    found = report_of(cli, ROOT / "tests" / "data" / "blktrace" / "vda")
+    assert found["total"]["ios"] > 0
     with SAMPLE.open("rb") as stream:
-        done = subprocess.run(command, stdin=stream, capture_output=True, cwd=ROOT, check=True)
+        done = subprocess.run(
+            [*REPORT, "--json", "-"], stdin=stream, capture_output=True, cwd=ROOT, check=True
+        )
     # THEN both are reported on
     assert json.loads(done.stdout) == report_of(cli, SAMPLE)
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_pipe_gets_plain_text_as_wide_as_it_is_told(width: int) -> None:
+    # GIVEN a width WHEN a report goes to a pipe
+    environment = os.environ | {"COLUMNS": str(width), "TERM": "xterm-256color"}
+    done = subprocess.run(
+        [*REPORT, SAMPLE], capture_output=True, cwd=ROOT, check=True, env=environment, text=True
+    )
+    # THEN it has no colours, and no line is wider
+    assert "\x1b" not in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= width
+    assert "Q2G" in done.stdout or width < 80
 
 
 def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
@@ -134,30 +154,6 @@ def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
         done = cli("report", "-d", name, path)
         assert (done.status, done.out) == (1, "")
         assert name in done.err and whole["devices"][0]["device"] in done.err
-
-
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_a_pipe_gets_plain_text_as_wide_as_it_is_told(width: int) -> None:
-    # GIVEN a width WHEN a report goes to a pipe
-    command = [sys.executable, "-m", "biotrail.cli.main", "report", str(SAMPLE)]
-    environment = os.environ | {"COLUMNS": str(width), "TERM": "xterm-256color"}
-    done = subprocess.run(
-        command, capture_output=True, cwd=ROOT, check=True, env=environment, text=True
-    )
-    # THEN it has no colours, and no line is wider
-    assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= width
-    assert "Q2G" in done.stdout or width < 80
-
-
-def test_names_cannot_write_to_the_terminal(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a thread that named itself with an escape sequence and with markup
-    path = tmp_path / "named.biotrail"
-    events = captures.load("fsync-virtio")
-    captures.write_log(path, [dict(e, comm="\x1b[31m[b]x") if "comm" in e else e for e in events])
-    # WHEN it is reported on THEN the sequence does not get through, and markup is text
-    said = cli("report", path).out
-    assert "\x1b" not in said
 
 
 @pytest.mark.parametrize(
@@ -240,17 +236,17 @@ def test_an_empty_log_begins_when_its_recording_did_or_says_so(cli: Cli, tmp_pat
     path = write(tmp_path / "empty.biotrail", "")
     clock = captures.clock()
     # WHEN it is reported on THEN that is its beginning, not the host's boot
-    time = asked(cli, "report", "--json", path)["time"]
+    time = report_of(cli, path)["time"]
     assert (time["begin_ns"], time["end_ns"]) == (clock["monotonic"], clock["monotonic"])
-    seen = asked(cli, "report", "--json", write(tmp_path / "some.biotrail"))["time"]["begin"]
+    seen = report_of(cli, write(tmp_path / "some.biotrail"))["time"]["begin"]
     assert time["begin"][:10] == seen[:10]
     assert time["begin"][:16] in cli("report", path).out
     # AND so it is where it is compared
-    assert asked(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
+    assert json_of(cli, "diff", "--json", path, path)["a"]["begin"] == time["begin"]
     # GIVEN a log without events, whose header has no clocks
     path = write(tmp_path / "empty.biotrail", "", clocks={})
     # WHEN it is reported on THEN no time is made up
-    assert asked(cli, "report", "--json", path)["time"]["begin"] is None
+    assert report_of(cli, path)["time"]["begin"] is None
     assert "from an unknown time" in cli("report", path).out
 
 
@@ -258,7 +254,7 @@ def test_the_last_interval_ends_with_the_log(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log that ends a quarter into its second interval
     path = write(tmp_path / "log.biotrail")
     # WHEN its report has a time series
-    found = asked(cli, "report", "--interval", "1ms", "--json", path)
+    found = json_of(cli, "report", "--interval", "1ms", "--json", path)
     first, last = found["intervals"]
     # THEN the last interval ends with the log, and its rates are of the time that it had
     assert first["end_ns"] - first["begin_ns"] == 1_000_000
@@ -280,7 +276,7 @@ def test_intervals_of_a_cut_begin_and_end_with_it(cli: Cli, tmp_path: Path) -> N
     base = captures.BASE_NS - start
     begin, end = ((base + us * 1000) / 1e9 for us in (950, 1300))
     # WHEN its report has a time series
-    found = asked(
+    found = json_of(
         cli,
         *("report", "--from", f"{begin:.9f}s", "--to", f"{end:.9f}s"),
         *("--interval", "200us", "--json", path),
@@ -303,42 +299,33 @@ def test_a_filtered_log_says_so_in_every_form(cli: Cli, tmp_path: Path) -> None:
     # WHEN it is reported on
     options = "-d vda --comm a* --op read"
     # THEN the JSON has them, as options and one by one
-    found = asked(cli, "report", "--json", path)["filters"]
+    found = report_of(cli, path)["filters"]
     assert (found["options"], found["devices"], found["ops"]) == (options, ["vda"], ["read"])
-    # AND the text says so at its top
+    # AND the text says so at its top, and each line of the CSV, and the page
     head = cli("report", path).out.splitlines()[:4]
     assert f"recorded with filters: {options}" in head
-    # AND so does each line of the CSV
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", "--no-guard", path).out)))
-    assert {row["filters"] for row in rows} == {options}
-    # AND so does the page
+    assert {row["filters"] for row in csv_of(cli, "--no-guard", path)} == {options}
     page = tmp_path / "out.html"
     assert cli("report", "--html", page, path).status == 0
     assert f'"options":"{options}"' in page.read_text()
-
-
-def test_what_a_filter_left_out_is_counted() -> None:
     # GIVEN what a report says of filters that left out 1,234 bios, and of an interrupted log
-    told = {"options": "-d vda", "left_out_bios": 1234}
+    left = {"options": "-d vda", "left_out_bios": 1234}
     # WHEN it is put in words THEN the count is there where it is known
-    [line] = report_scope.lines({"filters": told})
+    [line] = report_scope.lines({"filters": left})
     assert line == "recorded with filters: -d vda (1,234 bios left out while recording)"
-    [line] = report_scope.lines({"filters": {**told, "left_out_bios": None}})
+    [line] = report_scope.lines({"filters": {**left, "left_out_bios": None}})
     assert line == "recorded with filters: -d vda"
 
 
 def test_what_was_chosen_is_said_at_the_top_and_nothing_else(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of all devices WHEN it is reported on THEN there are no filters
     path = write(tmp_path / "log.biotrail")
-    assert asked(cli, "report", "--json", path)["filters"] is None
+    assert report_of(cli, path)["filters"] is None
     assert "filters" not in cli("report", path).out
-    # GIVEN a log WHEN a part of it is reported on
-    path = write(tmp_path / "log.biotrail")
+    # WHEN a part of it is reported on THEN the text says so at its top, and each line of the CSV
     head = cli("report", "--op", "read", "--from", "0s", path).out.splitlines()[:3]
-    # THEN the text says so at its top, and each line of the CSV
     assert any(line.startswith("a part of the log: ") and "--op=read" in line for line in head)
-    text = cli("report", "--csv", "--no-guard", "--op", "read", path).out
-    rows = list(csv.DictReader(io.StringIO(text)))
+    rows = csv_of(cli, "--no-guard", "--op", "read", path)
     assert {row["chosen"] for row in rows} == {"--op=read"}
 
 
@@ -358,7 +345,7 @@ def test_each_operation_has_its_own_depth(cli: Cli, tmp_path: Path) -> None:
         """,
     )
     # WHEN it is reported on
-    [device] = asked(cli, "report", "--json", path)["devices"]
+    [device] = report_of(cli, path)["devices"]
     # THEN the device had two in flight, and each operation one of its own
     assert device["depth"]["queue"]["max"] == 2
     depths = {one["operation"]: one["depth"]["queue"] for one in device["operations"]}
@@ -378,7 +365,7 @@ __all__ = ["patient"]
 WITH_TABLES = ("report", "hist", "stacks", "slow", "top")
 
 
-def asked(cli: Cli, *arguments: str | Path) -> Any:
+def json_of(cli: Cli, *arguments: str | Path) -> Any:
     done = cli(*arguments)
     assert done.status == 0, done.err
     return json.loads(done.out)
@@ -423,50 +410,49 @@ def test_former_names_go_on_working_unseen(cli: Cli, name: str, former: str) -> 
 def test_a_report_is_sorted(cli: Cli, order: str) -> None:
     # GIVEN a log of several processes and operations
     value = VALUES[order]
+    whole = report_of(cli, "--by", "process", SAMPLE)
     # WHEN its report is sorted
-    found = asked(cli, "report", "--json", "--by", "process", "--sort", order, SAMPLE)
+    found = report_of(cli, "--by", "process", "--sort", order, SAMPLE)
     # THEN every list of groups is, the largest first, and none is left out
     for name in ("processes", "cgroups", "cpus", "groups"):
         values = [value(one) for one in found[name]]
         assert values == sorted(values, reverse=True), name
+        assert len(found[name]) == len(whole[name])
     values = [value(one) for one in found["devices"][0]["operations"]]
     assert values == sorted(values, reverse=True)
-    whole = asked(cli, "report", "--json", "--by", "process", SAMPLE)
-    for name in ("processes", "cgroups", "cpus", "groups"):
-        assert len(found[name]) == len(whole[name])
 
 
 def test_a_report_says_what_it_leaves_out(cli: Cli) -> None:
     # GIVEN a log of seven processes
-    whole = asked(cli, "report", "--json", SAMPLE)
+    whole = report_of(cli, SAMPLE)
     more = len(whole["processes"]) - 2
     assert more > 2
     # WHEN two rows of each table are asked for
-    said = cli("report", "-n", "2", SAMPLE).out
-    told = asked(cli, "report", "-n", "2", "--json", SAMPLE)
-    rows = csv.DictReader(io.StringIO(cli("report", "-n", "2", "--csv", SAMPLE).out))
+    found = report_of(cli, "-n", "2", SAMPLE)
     # THEN two are there, in every form, and the rest is counted
-    assert left_out(more) in said.split("Processes")[1]
-    assert told["processes"] == whole["processes"][:2]
-    assert told["left_out"]["processes"] == more
-    names = {row["process"] for row in rows if row["section"] == "processes"}
-    assert names == {one["process"] for one in told["processes"]}
+    assert left_out(more) in cli("report", "-n", "2", SAMPLE).out.split("Processes")[1]
+    assert found["processes"] == whole["processes"][:2]
+    assert found["left_out"]["processes"] == more
+    names = {
+        row["process"] for row in csv_of(cli, "-n", "2", SAMPLE) if row["section"] == "processes"
+    }
+    assert names == {one["process"] for one in found["processes"]}
     # AND 0 shows all of them
     assert "more row" not in cli("report", "--limit", "0", SAMPLE).out
-    assert asked(cli, "report", "--limit", "0", "--json", SAMPLE) == whole
+    assert report_of(cli, "--limit", "0", SAMPLE) == whole
 
 
 @pytest.mark.parametrize("order", ["count", "bytes", "mean", "p99", "total"])
 def test_histograms_are_sorted(cli: Cli, order: str) -> None:
     # GIVEN a report of the same I/O, which has the figures
-    report = asked(cli, "report", "--json", SAMPLE)
+    report = report_of(cli, SAMPLE)
     value = VALUES[order]
     wanted = sorted(report["devices"][0]["operations"], key=value, reverse=True)
     # WHEN histograms are sorted  THEN they stand in the order of these
-    found = asked(cli, "hist", "--json", "--sort", order, SAMPLE)["histograms"]
+    found = json_of(cli, "hist", "--json", "--sort", order, SAMPLE)["histograms"]
     assert [one["operation"] for one in found] == [one["operation"] for one in wanted]
     # AND of one alone the others are counted
-    told = asked(cli, "hist", "--json", "--sort", order, "-n", "1", SAMPLE)
+    told = json_of(cli, "hist", "--json", "--sort", order, "-n", "1", SAMPLE)
     assert told["histograms"] == found[:1]
     assert told["histograms_left_out"] == len(found) - 1
     assert left_out(len(found) - 1, "histogram") in cli("hist", "-n", "1", SAMPLE).out
@@ -474,25 +460,25 @@ def test_histograms_are_sorted(cli: Cli, order: str) -> None:
 
 def test_slow_says_what_it_leaves_out(cli: Cli) -> None:
     # GIVEN a log of many I/Os  WHEN the three slowest are asked for
-    told = asked(cli, "slow", "--json", "-n", "3", SAMPLE)
+    told = json_of(cli, "slow", "--json", "-n", "3", SAMPLE)
     said = cli("slow", "-n", "3", "--brief", SAMPLE).out.splitlines()
     # THEN the head counts them all
     total = told["counts"]["matching"]
     assert said[0] == f"the slowest 3 of {total:,} I/Os (--limit 0 shows all)"
     # AND, of a choice, also what it was made from
-    few = asked(cli, "slow", "--json", "--over", "1ms", SAMPLE)["counts"]
+    few = json_of(cli, "slow", "--json", "--over", "1ms", SAMPLE)["counts"]
     assert cli("slow", "-n", "3", "--brief", "--over", "1ms", SAMPLE).out.startswith(
         f"the slowest 3 of {few['matching']:,} I/Os of 1 ms or more, among {few['ios']:,} I/Os "
         "(--limit 0 shows all)"
     )
     # AND by size they stand by size
     sizes = [
-        s["io"]["bytes"] for s in asked(cli, "slow", "--json", "--sort", "bytes", SAMPLE)["ios"]
+        s["io"]["bytes"] for s in json_of(cli, "slow", "--json", "--sort", "bytes", SAMPLE)["ios"]
     ]
     assert sizes == sorted(sizes, reverse=True)
     assert len(sizes) == 20
     # AND 0 gives as many as are kept, and says that there are more
-    assert len(asked(cli, "slow", "--json", "-n", "0", SAMPLE)["ios"]) == 1000
+    assert len(json_of(cli, "slow", "--json", "-n", "0", SAMPLE)["ios"]) == 1000
     assert (
         " I/Os (1,000 at most: choose a part, docs/cuts.md)" in cli("slow", "-n", "0", SAMPLE).out
     )

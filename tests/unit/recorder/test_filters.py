@@ -301,7 +301,9 @@ def identity(path: Path, directory: bool = False) -> Wanted:
     return Wanted(status.st_ino, kernel_dev(status.st_dev), directory, 7)
 
 
-def test_files_and_directories_by_their_inodes(host: Host, tmp_path: Path) -> None:
+def test_files_and_directories_by_their_inodes(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN two files, a link to one of them, and a directory
     one, two, link, place = (tmp_path / name for name in ("one", "two", "link", "place"))
     one.touch()
@@ -311,6 +313,17 @@ def test_files_and_directories_by_their_inodes(host: Host, tmp_path: Path) -> No
     # WHEN they are looked up THEN each is there once, in the order given, files before directories
     found = host.look(files=(two, link, one), dirs=(place,))
     assert found == [identity(two), identity(one), identity(place, directory=True)]
+    # GIVEN a file that only others may open
+    opened = os.open
+
+    def denied(path: str, flags: int) -> int:
+        if not flags & os.O_PATH:
+            raise PermissionError
+        return opened(path, flags)
+
+    monkeypatch.setattr(files_module.os, "open", denied)
+    # WHEN it is looked up THEN its number alone counts
+    assert host.look(files=(one,)) == [identity(one)._replace(generation=None)]
 
 
 def test_mounts_below_a_directory_count(host: Host, tmp_path: Path) -> None:
@@ -325,15 +338,12 @@ def test_mounts_below_a_directory_count(host: Host, tmp_path: Path) -> None:
     # WHEN it is looked up THEN it stands for those of them that are on devices
     found = host.look(dirs=(tmp_path / "a",))
     assert found == [identity(tmp_path / name, directory=True) for name in ("a", "a/disk")]
-
-
-def test_a_directory_without_a_device_but_with_mounts(host: Host, tmp_path: Path) -> None:
     # GIVEN a container's root, with a disk mounted below one directory
     root = tmp_path / "root"
     (root / "disk").mkdir(parents=True)
     (root / "bare").mkdir()
-    host.mount("30", root, "overlay")
-    host.mount("31", root / "disk", "ext4")
+    host.mount("50", root, "overlay")
+    host.mount("51", root / "disk", "ext4")
     # WHEN the root is looked up THEN it stands for the disk
     assert host.look(dirs=(root,)) == [identity(root / "disk", directory=True)]
     # AND a directory or a file without any is refused
@@ -343,7 +353,7 @@ def test_a_directory_without_a_device_but_with_mounts(host: Host, tmp_path: Path
             host.look(**given)
 
 
-def test_what_is_no_file_or_directory(host: Host, tmp_path: Path) -> None:
+def test_what_is_no_file_or_directory_and_subvolumes(host: Host, tmp_path: Path) -> None:
     # GIVEN a directory, a file, a pipe, and nothing
     (tmp_path / "place").mkdir()
     (tmp_path / "file").touch()
@@ -359,34 +369,11 @@ def test_what_is_no_file_or_directory(host: Host, tmp_path: Path) -> None:
     for message, given in wrong.items():
         with pytest.raises(ProbeError, match=message):
             host.look(**given)
-
-
-def test_subvolumes_that_cannot_be_told_apart(host: Host, tmp_path: Path) -> None:
     # GIVEN a file on btrfs WHEN the programs cannot tell subvolumes apart THEN it is refused
-    (tmp_path / "pool").mkdir()
-    (tmp_path / "pool" / "file").touch()
-    host.mount("30", tmp_path / "pool", "btrfs")
-    given = {"files": (tmp_path / "pool" / "file",)}
-    with pytest.raises(ProbeError, match="whose subvolumes this kernel does not let"):
-        host.look(subvolumes=False, **given)
-    # AND else it is one as any other
-    assert host.look(**given) == [identity(tmp_path / "pool" / "file")]
-
-
-def test_a_file_that_may_not_be_read_has_no_generation(
-    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a file that only others may open WHEN it is looked up
-    file = tmp_path / "file"
+    file = tmp_path / "place" / "file"
     file.touch()
-    opened = os.open
-
-    def denied(path: str, flags: int) -> int:
-        if not flags & os.O_PATH:
-            raise PermissionError
-        return opened(path, flags)
-
-    monkeypatch.setattr(files_module.os, "open", denied)
-    # THEN its number alone counts
-    (found,) = host.look(files=(file,))
-    assert found == identity(file)._replace(generation=None)
+    host.mount("30", tmp_path / "place", "btrfs")
+    with pytest.raises(ProbeError, match="whose subvolumes this kernel does not let"):
+        host.look(subvolumes=False, files=(file,))
+    # AND else it is one as any other
+    assert host.look(files=(file,)) == [identity(file)]

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 
 from biotrail.cli import info, record
-from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.filters.filters import Filters, check_tasks
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes import capability
@@ -240,13 +241,22 @@ def test_failing_to_give_up_or_to_forbid_more_is_a_warning(
 def test_what_does_not_work_is_told_in_log_info_and_cost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    # GIVEN a host that hides other users' processes
+    monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
+    # WHEN no children are asked for THEN nothing is said of it
+    path, seen = tmp_path / "x", list[str]()
+    record_session(options(path, duration=0.01), probes=FakeProbes())
+    lacks = LogReader(path).header["rights"]["lacking"]
+    assert not any("processes" in lack["what"] for lack in lacks)
+    # AND a process that is not there may be one that is hidden
+    with pytest.raises(ProbeError, match="hides those here"):
+        check_tasks(Filters(pids=(1 << 22,)))
     # GIVEN a user who may do nothing
     monkeypatch.setattr(capabilities, "holds", lambda name: False)
     monkeypatch.setattr(rights, "_always_counted", lambda: False)
     monkeypatch.setattr(priority, "permitted", lambda: False)
-    monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
-    path, seen = tmp_path / "x", list[str]()
     # WHEN a process and its children are recorded
+    path = tmp_path / "y"
     some = options(path, duration=0.05, filters=Filters(pids=(1,), children=True))
     summary = record_session(some, lambda status: seen.append(status.note), FakeProbes())
     # THEN the log's header says what it lacks, with the right that it takes
@@ -257,22 +267,6 @@ def test_what_does_not_work_is_told_in_log_info_and_cost(
     assert "rights        run time of programs: not known, needs" in capsys.readouterr().out
     assert "run time of programs: not known, needs CAP_SYS_ADMIN)" in record._cost(summary)
     assert any("processes of other users: not visible" in note for note in seen)
-
-
-def test_hidden_processes_concern_children_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a host that hides other users' processes
-    monkeypatch.setattr(rights, "sees_all_processes", lambda: False)
-    # WHEN no children are asked for THEN nothing is said of it
-    record_session(options(tmp_path / "x", duration=0.01), probes=FakeProbes())
-    lacks = LogReader(tmp_path / "x").header["rights"]["lacking"]
-    assert not any("processes" in lack["what"] for lack in lacks)
-    # AND a process that is not there may be one that is hidden
-    from biotrail.recorder.filters import filters
-
-    with pytest.raises(ProbeError, match="hides those here"):
-        filters.check_tasks(Filters(pids=(1 << 22,)))
 
 
 def test_tracefs_that_is_closed_is_not_called_missing(
@@ -341,42 +335,18 @@ def test_statistics_that_cannot_be_had_are_told(
 TOLD = "import os; print(os.sched_getscheduler(0))"
 
 
-class Clock:
-    """A clock that a test sets."""
-
-    def __init__(self) -> None:
-        self.now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
-def in_a_thread(work: Callable[[], list[object]]) -> list[object]:
-    """What `work` gives, run in a thread of its own, so that no test changes pytest's."""
-    found: list[object] = []
-    thread = threading.Thread(target=lambda: found.extend(work()))
-    thread.start()
-    thread.join()
-    return found
-
-
-def policy() -> int:
-    return os.sched_getscheduler(threading.get_native_id()) & ~os.SCHED_RESET_ON_FORK
-
-
 def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> None:
     """GIVEN root WHEN a ring fills and empties THEN the thread is real-time as long as needed."""
     if os.geteuid() != 0:
         pytest.skip("needs root: the real-time class")
+    steps = [(0.0, 1), (FILLED, 2), (0.0, 3), (0.9, 4), (0.0, LONG_NS), (0.0, LONG_NS + 5)]
 
     def work() -> list[object]:
-        clock = Clock()
-        boost = RealtimeBoost(clock)
+        now = 0
+        boost = RealtimeBoost(lambda: now)
         boost.add_thread()
         told = []
-        steps = [(0.0, 1), (FILLED, 2), (0.0, 3), (0.9, 4), (0.0, LONG_NS), (0.0, LONG_NS + 5)]
-        for fill, now in steps:
-            clock.now = now
+        for fill, now in steps:  # noqa: B007
             boost.adapt(fill)
             told.append(policy())
         return [*told, boost.times]
@@ -385,37 +355,36 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
     assert in_a_thread(work) == [other, hurried, hurried, hurried, hurried, other, 1]
 
 
-def test_a_command_does_not_inherit_the_hurry() -> None:
+def in_a_thread(work: Callable[[], list[object]]) -> list[object]:
+    """What `work` gives, run in a thread of its own, so that no test changes pytest's."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+def policy() -> int:
+    return os.sched_getscheduler(threading.get_native_id()) & ~os.SCHED_RESET_ON_FORK
+
+
+def test_a_command_does_not_inherit_the_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a thread that hurries WHEN it starts a command THEN that is scheduled as usual."""
 
     def work() -> list[object]:
         boost = RealtimeBoost()
         boost.add_thread()
         boost.adapt(1.0)
-        done = subprocess.run(
-            [sys.executable, "-c", TOLD], capture_output=True, text=True, check=True
-        )
-        return [done.stdout.strip()]
+        told = subprocess.check_output([sys.executable, "-c", TOLD], text=True).strip()
+        boost.relax()
+        return [told, policy(), boost.times]
 
-    assert in_a_thread(work) == [str(os.SCHED_OTHER)]
+    usual = [str(os.SCHED_OTHER), os.SCHED_OTHER, 1]
+    assert in_a_thread(work) == usual
 
-
-def test_without_the_right_it_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GIVEN a kernel that refuses WHEN a ring fills THEN nothing happens, and it is counted."""
-
+    # AND where the kernel refuses nothing happens, and it is counted
     def refuse(*_: object) -> None:
         raise PermissionError
 
     monkeypatch.setattr(os, "sched_setscheduler", refuse)
-
-    def work() -> list[object]:
-        boost = RealtimeBoost()
-        boost.add_thread()
-        boost.adapt(1.0)
-        boost.relax()
-        return [policy(), boost.times]
-
-    assert in_a_thread(work) == [os.SCHED_OTHER, 1]
+    assert in_a_thread(work) == usual
 
 
 @pytest.mark.parametrize(

@@ -52,8 +52,7 @@ def both(tmp_path: Path) -> Path:
 
 
 def test_a_report_gives_it_to_whom_it_was_for(cli: Cli, both: Path) -> None:
-    # GIVEN bios of workers whose own fields say who waits for them
-    # WHEN a report is made
+    # GIVEN bios of workers whose own fields say who waits for them  WHEN a report is made
     found = processes(cli, both)
     # THEN all are of that thread, and beside it stands how many workers queued
     assert list(found) == [("fio", READER)]
@@ -104,31 +103,25 @@ def test_slow_and_tables_name_both(cli: Cli, both: Path) -> None:
     ]
 
 
-def test_a_thread_that_a_limits_wait_tells_is_whose_it_is(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a held read that names nobody, whose completion ended a call's wait
-    made = log()
-    made.waits(MS - 10, MS, 91 * MS + 500, 91 * MS + 520, READER)
-    made.returns(MS - 10, 91 * MS + 530, READER, blocked=90 * MS + 500, runnable=20)
-    made.bio(90 * MS, 91 * MS, WORKER, call=None, cgroup=LIMITED, limit=LIMIT)
-    # WHEN a report is made THEN it is of the thread that waited
-    found = processes(cli, written(made, tmp_path))
-    assert {who: one["by_workers"] for who, one in found.items()} == {("fio", READER): 1}
-
-
-def test_another_threads_wait_is_not_for_a_bio_that_names_its_waiter(
-    cli: Cli, tmp_path: Path
+@pytest.mark.parametrize("waiter", [None, 43])
+def test_a_thread_that_a_limits_wait_tells_is_whose_it_is(
+    cli: Cli, tmp_path: Path, waiter: int | None
 ) -> None:
-    # GIVEN the same, of a bio that names another thread
+    # GIVEN a held read whose completion ended a call's wait, and that names nobody or another one
     made = log()
     made.task(43, b"cat")
     made.waits(MS - 10, MS, 91 * MS + 500, 91 * MS + 520, READER)
     made.returns(MS - 10, 91 * MS + 530, READER, blocked=90 * MS + 500, runnable=20)
-    made.bio(90 * MS, 91 * MS, WORKER, call=None, cgroup=LIMITED, limit=LIMIT, waiter=43)
+    named = {} if waiter is None else {"waiter": waiter}
+    made.bio(90 * MS, 91 * MS, WORKER, call=None, cgroup=LIMITED, limit=LIMIT, **named)
     path = written(made, tmp_path)
-    # WHEN a report is made THEN it is that one's, and for how long it was held is not known
-    assert list(processes(cli, path)) == [("cat", 43)]
+    # WHEN a report is made
+    found = {who: one["by_workers"] for who, one in processes(cli, path).items()}
+    # THEN it is of the thread that waited, or of the other one, for how long is then not known
+    assert found == {("fio", READER) if waiter is None else ("cat", 43): 1}
     (held,) = json.loads(cli("report", "--json", path).out)["held"]
-    assert (held["process"], held["time"]["count"]) == ("cat", 0)
+    if waiter is not None:
+        assert (held["process"], held["time"]["count"]) == ("cat", 0)
 
 
 def test_workers_for_a_cgroup_are_one_row(cli: Cli, tmp_path: Path) -> None:

@@ -138,10 +138,12 @@ def test_the_innermost_function_of_a_rule_decides(stack: str) -> None:
     assert reason_of([*SWITCH, *stack.split()]) is STACKS[stack]
 
 
-def test_the_innermost_function_is_looked_for_without_suffixes() -> None:
+def test_functions_with_suffixes_and_stacks_without_names() -> None:
     # GIVEN functions that the compiler changed THEN they are known
     assert reason_of(["schedule", "balance_dirty_pages.constprop.0"]) is WaitReason.THROTTLED
     assert reason_of(["rwsem_down_write_slowpath", "do_unlinkat.isra.0"]) is WaitReason.DIRECTORY
+    # GIVEN a stack of which the kernel hides the names THEN nothing is guessed
+    assert reason_of([]) is reason_of(["", "", ""]) is WaitReason.UNKNOWN
     # GIVEN a log of before THEN its waits have no stack
     log = PathLog()
     log.waits(100, 200, 300, 300)
@@ -149,12 +151,6 @@ def test_the_innermost_function_is_looked_for_without_suffixes() -> None:
     found = read(log, parts=("time", "wait"))
     assert np.unique(found.waits.stack).tolist() == [NO_STACK]
     assert len(found.commits) == 0
-
-
-@pytest.mark.parametrize("stack", [[], ["", "", ""]])
-def test_a_stack_without_names_is_unknown(stack: list[str]) -> None:
-    # GIVEN a stack of which the kernel hides the names THEN nothing is guessed
-    assert reason_of(stack) is WaitReason.UNKNOWN
 
 
 def test_the_table_is_whole() -> None:
@@ -263,25 +259,11 @@ def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
     log.waits(10, 150, 410, 440, 47, waker=555, stack=7)  # woken by who commits nothing
     # WHEN they are read
     waits = read(log, size=size).waits
-    found = {
-        tid: (commit, dev)
-        for tid, commit, dev in zip(
-            waits.tid.tolist(), waits.commit.tolist(), waits.commit_dev.tolist(), strict=True
-        )
-    }
+    rows = zip(waits.tid.tolist(), waits.commit.tolist(), waits.commit_dev.tolist(), strict=True)
     # THEN each names its own, and the others none
-    assert found == {
-        42: (11, DEV),
-        43: (12, DEV),
-        44: (31, DEV + 1),
-        45: (NEVER, 0),
-        46: (NEVER, 0),
-        47: (NEVER, 0),
-    }
-
-
-@pytest.mark.parametrize("size", [1 << 20, 1])
-def test_a_wait_that_has_no_cpu_until_the_next_commit_names_its_own(size: int) -> None:
+    none = (NEVER, 0)
+    expected = {42: (11, DEV), 43: (12, DEV), 44: (31, DEV + 1), 45: none, 46: none, 47: none}
+    assert {tid: (commit, dev) for tid, commit, dev in rows} == expected
     # GIVEN a thread that the first of two commits woke, and that runs after the second
     log = PathLog()
     log.commit(11, 100 * MS, 110 * MS, 120 * MS, 130 * MS, 400 * MS, tid=900)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
+from biotrail.cli.main import main
 from biotrail.recorder.log import LogWriter
 from tests.support import captures, perfetto_check
 from tests.support.hosts_logs import LATENCY, SECOND, Machine
@@ -183,8 +184,6 @@ def test_the_same_logs_give_the_same_bytes(cli, tmp_path):
 
 def test_to_standard_output(tmp_path, capfdbinary):
     # GIVEN two logs / WHEN they are converted to a pipe
-    from biotrail.cli.main import main
-
     logs = [m.write(tmp_path / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
     with pytest.raises(SystemExit) as ended:
         main(["convert", *map(str, logs), "-o", "-"])

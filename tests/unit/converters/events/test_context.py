@@ -158,27 +158,19 @@ def test_rows_stay_when_more_is_learned() -> None:
     tasks = TaskNames()
     tasks.add_records(events((10, 5, 5, b"dd")))
     before = tasks.rows(np.array([5], np.uint32), np.array([NOW + 10], np.int64))
-    tasks.add_records(
-        events((1, 4, 4, b"a"), (20, 5, 5, b"dd"), (30, 4, 4, b"a"), (40, 4, 4, b"b"))
-    )
+    more = events((1, 4, 4, b"a"), (20, 5, 5, b"dd"), (30, 4, 4, b"a"), (40, 4, 4, b"b"))
+    tasks.add_records(more)
     # THEN they point to the same name, and names stand once per change
     assert tasks.table().comm[before[0]] == "dd"
     assert tasks.table().comm.tolist() == ["dd", "a", "b"]
     assert tasks.table().tid.tolist() == [5, 4, 4]
-
-
-def test_names_that_are_no_text() -> None:
     # GIVEN a comm of 16 bytes, and one of bytes that are no UTF-8 / WHEN read / THEN readable
     tasks = TaskNames()
     tasks.add_records(events((1, 1, 1, b"x" * 16), (2, 2, 2, b"\xff\xfea")))
     assert tasks.table().comm.tolist() == ["x" * 16, "\ufffd\ufffda"]
-
-
-def test_names_by_tid_not_by_place() -> None:
     # GIVEN many threads renamed at the same times / WHEN asked / THEN each has its own
     tasks = TaskNames()
     names = [(t, tid, tid, b"%d-%d" % (tid, t)) for t in (10, 20, 30) for tid in range(1, 40)]
     tasks.add_records(events(*names))
     asked = [(tid, t) for tid in range(1, 40) for t in (10, 15, 29, 31)]
-    wanted = [f"{tid}-{t // 10 * 10}" for tid, t in asked]
-    assert named(tasks, *asked) == wanted
+    assert named(tasks, *asked) == [f"{tid}-{t // 10 * 10}" for tid, t in asked]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from biotrail.converters.calls import keys
@@ -95,26 +95,22 @@ def test_no_record_crosses_a_block_and_padding_is_skipped() -> None:
     assert found.unreadable_bytes == 0
 
 
-@pytest.mark.parametrize("position", [8, 64, 4000, 4040, 4088, 4096, 12_280])
-def test_a_segment_begins_anywhere_in_a_block(position: int) -> None:
-    # GIVEN records from the middle of a block on, at its end too
-    rows = [record(Kind.Q, i) for i in range(200)]
-    # WHEN decoded / THEN blocks are those of the ring, not of the segment
-    found = decode(Segment(0, 0, position, ring(rows, position)))
-    assert found.events.ts.tolist() == [NOW + i for i in range(200)]
-    assert found.unreadable_bytes == 0
-
-
 @given(
     parts=st.lists(
         st.lists(st.sampled_from([k for k in BY_KIND if k != Kind.PAD]), max_size=90),
         min_size=1,
         max_size=4,
     ),
-    starts=st.lists(st.integers(0, 2 * BLOCK_BYTES // 8), min_size=4, max_size=4),
+    starts=st.lists(
+        st.sampled_from([1, 8, 500, 505, 511, 512, 1535]) | st.integers(0, 2 * BLOCK_BYTES // 8),
+        min_size=4,
+        max_size=4,
+    ),
 )
+@example([[Kind.Q] * 90] * 4, [1, 8, 500, 505])
+@example([[Kind.Q] * 90] * 3, [511, 512, 1535, 0])
 def test_any_records_at_any_position(parts: list[list[Kind]], starts: list[int]) -> None:
-    # GIVEN several rings with any kinds from any position on
+    # GIVEN several rings with any kinds from any position on, in a block's middle or at its end
     segments, wanted = [], []
     for cpu, (kinds, start) in enumerate(zip(parts, starts, strict=False)):
         rows = [record(kind, 10 * i) for i, kind in enumerate(kinds)]
@@ -377,7 +373,7 @@ def test_what_was_in_flight_is_lost(windows: list[dict[str, int]], expected: lis
     assert marks(*windows) == expected
 
 
-def test_losses_of_requests_and_of_damaged_chunks() -> None:
+def test_losses_of_requests_and_of_damaged_chunks(tmp_path: Path) -> None:
     # GIVEN a loss while the second read is under way / WHEN read / THEN so is its request
     t = tables_of(events_of(READS), losses=[loss(50, 60)])
     names = [Certainty(c).name.lower() for c in t.requests.certainty.tolist()]
@@ -388,18 +384,15 @@ def test_losses_of_requests_and_of_damaged_chunks() -> None:
     table = loss_windows([loss(5, 6)], [{"offset": 9, "start": 1, "end": 2}])
     assert table.start.tolist() == [1, captures.BASE_NS + 5000]
     assert (table.cpu.tolist(), table.count.tolist()) == ([-1, 0], [-1, 3])
-
-
-def test_each_loss_window_is_given_once(tmp_path: Path) -> None:
     # GIVEN a log with loss windows, in many chunks / WHEN read in small windows
-    events = events_of(READS, 1_000_000)
     windows = [loss(50, 60, kind=14, count=7, cpu=1), loss(5, 6)]
+    events = events_of(READS, 1_000_000)
     path = captures.write_log(tmp_path / "a.biotrail", events, chunks=8, losses=windows)
     t = read(path, 1)
     # THEN they come once, whole, by start
-    found = [row for w in t.windows for row in zip(w.loss.start, w.loss.count, strict=True)]
     base = captures.BASE_NS
-    assert found == [(base + 5000, 3), (base + 50_000, 7)]
+    rows = [row for w in t.windows for row in zip(w.loss.start, w.loss.count, strict=True)]
+    assert rows == [(base + 5000, 3), (base + 50_000, 7)]
     assert [int(k) for w in t.windows for k in w.loss.kind] == [0, 14]
 
 

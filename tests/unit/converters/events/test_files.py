@@ -48,14 +48,8 @@ def test_bios_point_to_their_files(tmp_path: Path, window_events: int) -> None:
     # GIVEN a log that tells files  WHEN it is associated, whole or two events at a time
     trace = Trace(sample(tmp_path / "x.biotrail"))
     # THEN each bio has its file's path below the mount point; no file, no path
-    assert paths_of(trace, window_events) == [
-        "/srv/db/table",
-        "/srv/db/table",
-        "/srv/wal",
-        "vda",
-        None,
-        None,
-    ]
+    table = "/srv/db/table"
+    assert paths_of(trace, window_events) == [table, table, "/srv/wal", "vda", None, None]
     # AND every record is accounted for
     assert trace.account.events["f", Reason.FILE] == 4
     assert trace.account.events["N", Reason.DICTIONARY] == 3
@@ -114,39 +108,25 @@ def test_what_is_known_of_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mounts", "path"),
+    ("mounts", "path", "root"),
     [
-        ({str(DEV): [["/", "/"]]}, "/@home/me/x"),
-        ({str(DEV): [["/", "/mnt/all"]]}, "/mnt/all/@home/me/x"),
-        ({str(DEV): [["/@", "/"], ["/@home", "/home"]]}, "/home/me/x"),
-        ({str(DEV): [["/@", "/"]]}, "vda:/@home/me/x"),
-        ({}, "vda:/@home/me/x"),
+        ([["/", "/"]], "/@home/me/x", "/"),
+        ([["/", "/mnt/all"]], "/mnt/all/@home/me/x", "/mnt/all"),
+        ([["/@", "/"], ["/@home", "/home"]], "/home/me/x", "vda:/"),
+        ([["/@", "/"]], "vda:/@home/me/x", "vda:/"),
+        (None, "vda:/@home/me/x", "vda:/"),
     ],
     ids=["root", "whole", "subvolume", "another", "none"],
 )
-def test_mount_points_go_before(tmp_path: Path, mounts: dict[str, object], path: str) -> None:
-    # GIVEN a file in a file system of which this is mounted
-    records = [*names(START, 12, b"@home", b"me", b"x"), *bio(0, 12)]
-    # WHEN its path is told  THEN it is as a program of the host would name it, where it can
-    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
-
-
-@pytest.mark.parametrize(
-    ("mounts", "path"),
-    [
-        ({str(DEV): [["/", "/"]]}, "/"),
-        ({str(DEV): [["/", "/mnt/all"]]}, "/mnt/all"),
-        ({str(DEV): [["/@", "/"]]}, "vda:/"),
-    ],
-    ids=["root", "whole", "another"],
-)
-def test_the_root_of_a_file_system_is_its_mount(
-    tmp_path: Path, mounts: dict[str, object], path: str
+def test_mount_points_go_before(
+    tmp_path: Path, mounts: list[list[str]] | None, path: str, root: str
 ) -> None:
-    # GIVEN the directory at the root of a file system of which this is mounted
-    records = [*names(START, 2, b"/"), *bio(0, 2)]
-    # WHEN its path is told THEN it is the mount point
-    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, mounts))) == [path]
+    # GIVEN a file, and the root's directory, in a file system of which this is mounted
+    records = [*names(START, 12, b"@home", b"me", b"x"), *bio(0, 12)]
+    records += [*names(START + 1_000_000, 2, b"/"), *bio(1, 2)]
+    known = {str(DEV): mounts} if mounts else {}
+    # WHEN their paths are told  THEN they are as a program of the host would name them, if it can
+    assert paths_of(Trace(write(tmp_path / "x.biotrail", records, known))) == [path, root]
 
 
 def test_lower_bios_have_the_file_of_the_upper_one(tmp_path: Path) -> None:
@@ -229,7 +209,7 @@ def test_paths_are_cut_and_slices_have_their_file(tmp_path: Path, cli: Cli) -> N
     assert "files (direct" not in cli("info", path).out
 
 
-def test_info_and_dump_tell_files(tmp_path: Path, cli: Cli) -> None:
+def test_every_command_tells_files(tmp_path: Path, cli: Cli) -> None:
     # GIVEN the sample
     path = sample(tmp_path / "x.biotrail")
     # WHEN and THEN info says that files were recorded, and what is not known of them
@@ -245,36 +225,20 @@ def test_info_and_dump_tell_files(tmp_path: Path, cli: Cli) -> None:
     lines = cli("dump", "--kind", "fN", path).out.splitlines()
     assert len(lines) == 7
     assert "inode=12 generation=1 level=0 piece=0 flags=0 component=table" in lines[0]
-
-
-def test_slow_and_hist_tell_and_choose_files(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN the sample
-    path = sample(tmp_path / "x.biotrail")
-    # WHEN the slowest are shown  THEN each has its file
+    # AND each of the slowest has its file
+    table = "/srv/db/table"
     ios = json.loads(cli("slow", "--json", path).out)["ios"]
-    assert [one["io"]["file"] for one in ios] == [
-        None,
-        None,
-        None,
-        "/srv/wal",
-        "/srv/db/table",
-        "/srv/db/table",
-    ]
+    assert [one["io"]["file"] for one in ios] == [None, None, None, "/srv/wal", table, table]
     assert "file /srv/wal" in cli("slow", path).out
     # AND with a pattern only those of such files are there
     chosen = json.loads(cli("slow", "--json", "--file", "/srv/*/t*", path).out)["ios"]
-    assert [one["io"]["file"] for one in chosen] == ["/srv/db/table"] * 2
+    assert [one["io"]["file"] for one in chosen] == [table] * 2
     counts = json.loads(cli("hist", "--json", "--size", "--file", "*wal", path).out)
     assert [h["count"] for h in counts["histograms"]] == [1]
-
-
-def test_perfetto_slices_have_their_file(tmp_path: Path) -> None:
-    # GIVEN the sample  WHEN it is converted
-    trace, out = Trace(sample(tmp_path / "x.biotrail")), io.BytesIO()
+    # AND slices of a trace have the path as an argument, and no others
+    trace, out = Trace(path), io.BytesIO()
     convert(trace.lifecycles(), trace.context, out)
     slices = perfetto_check.read(out.getvalue()).slices("bio")
-    # THEN bios of files have the path as an argument, and no others
-    table = "/srv/db/table"
     assert [s.args.get("file") for s in slices] == [table, table, "/srv/wal", None, None, None]
 
 
@@ -364,21 +328,16 @@ def test_renamed_files_have_the_name_before_too(cli: Cli, tmp_path: Path) -> Non
         *[("/srv/0.tmp", "")],
         *[("/srv/wal/1", "/srv/0.tmp")] * 2,
     ]
-    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("slow", log).out
-    # GIVEN the same WHEN it is printed THEN the name before stands beside the last
-    log = renamed(tmp_path / "x.biotrail")
-    assert "/srv/wal/1 (was /srv/0.tmp)" in cli("report", log).out
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
-    assert {r["file_was"] for r in rows if r["file"] == "/srv/wal/1"} == {"/srv/0.tmp"}
-
-
-@pytest.mark.parametrize(("pattern", "ios"), [("/srv/wal/*", 2), ("/srv/0.tmp", 3)])
-def test_files_are_chosen_by_either_name(cli: Cli, tmp_path: Path, pattern: str, ios: int) -> None:
-    # GIVEN the same WHEN I/O is chosen by a file's last name, or by the one before
-    log = renamed(tmp_path / "x.biotrail")
-    found = json.loads(cli("report", "--json", "--file", pattern, log).out)
-    # THEN all of the file's I/O is chosen, also that before the rename
-    assert found["total"]["ios"] == ios
+    # AND in a report, where the name before stands beside the last
+    for command in ("slow", "report"):
+        assert "/srv/wal/1 (was /srv/0.tmp)" in cli(command, log).out
+    lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", log).out)))
+    assert {r["file_was"] for r in lines if r["file"] == "/srv/wal/1"} == {"/srv/0.tmp"}
+    # WHEN I/O is chosen by a file's last name, or by the one before
+    for pattern, ios in (("/srv/wal/*", 2), ("/srv/0.tmp", 3)):
+        # THEN all of the file's I/O is chosen, also that before the rename
+        told = json.loads(cli("report", "--json", "--file", pattern, log).out)
+        assert told["total"]["ios"] == ios
 
 
 # Where containers see the files of their overlays.

@@ -95,7 +95,7 @@ def test_a_q_has_its_call_and_who_dirtied_its_page() -> None:
     log.bio(1000, None, entry=400, opf=WRITE, dirtied=(700, 811, b"postgres"))
     log.bio(2000, None, call=None)
     # WHEN they are read
-    events = Events.join([e for e, _ in Trace(io.BytesIO(log.data())).events()])
+    events = decoded(log)
     first, second = (int(row) for row in events.rows(Kind.Q))
     assert events.path is not None
     path = events.path[[first]][0]
@@ -109,15 +109,19 @@ def test_a_q_has_its_call_and_who_dirtied_its_page() -> None:
     assert (events.path[others] == NO_PATH).all()
 
 
-def test_arguments_are_kept_as_they_were_in_registers() -> None:
-    # GIVEN a call with arguments that use all 64 bits WHEN it is read
-    args = {f"arg{n}": (1 << 64) - 1 - n for n in range(4)}
-    events = events_of([queued(START, 7), call(START, 7, foreign=1, **args)])
+def path_of(kind: Kind, *cpus: list[bytes], **how: int) -> tuple[list[int], np.ndarray]:
+    """Of each event of a kind: its bio or request, and what is known of its path."""
+    events = events_of(*cpus, **how)
     assert events.path is not None
-    (row,) = events.rows(Kind.Q)
-    # THEN the Q has them all
-    assert events.path[[row]]["args"][0].tolist() == list(args.values())
-    assert events.path[[row]]["foreign"][0] == 1
+    rows = events.rows(kind)
+    return events.raw[rows, 1].tolist(), events.path[rows]
+
+
+def test_arguments_are_kept_as_they_were_in_registers() -> None:
+    # GIVEN a call with arguments that use all 64 bits WHEN it is read THEN the Q has them all
+    args = {f"arg{n}": (1 << 64) - 1 - n for n in range(4)}
+    _, (path,) = path_of(Kind.Q, [queued(START, 7), call(START, 7, foreign=1, **args)])
+    assert (path["args"].tolist(), path["foreign"]) == (list(args.values()), 1)
 
 
 def test_records_of_other_cpus_come_between() -> None:
@@ -128,13 +132,45 @@ def test_records_of_other_cpus_come_between() -> None:
     three = [queued(START, bio) for bio in range(10, 20)]
     # WHEN they are read, in any order of the CPUs
     for cpus in ([one, two, three], [three, two, one], [two, three, one]):
-        events = events_of(*cpus)
-        assert events.path is not None
-        rows = events.rows(Kind.Q)
-        calls = dict(zip(events.raw[rows, 1].tolist(), events.path[rows]["call"], strict=True))
+        bios, path = path_of(Kind.Q, *cpus)
+        calls = dict(zip(bios, path["call"], strict=True))
         # THEN each bio has its own call, and the others have none
         assert (calls.pop(1), calls.pop(2)) == (17, 18)
         assert set(calls.values()) == {NO_CALL}
+
+
+def test_a_completion_has_its_interrupt() -> None:
+    # GIVEN a completion in a softirq, one in an interrupt, one in a task
+    records = [completed(START + 100, 1)]
+    records += [interrupt(START + 100, 1, hard=40, raised=30, soft=10, irq=44, context=1)]
+    records += [completed(START + 200, 2), interrupt(START + 200, 2, hard=7, irq=45, context=2)]
+    records += [completed(START + 300, 3), interrupt(START + 300, 3)]
+    # WHEN they are read THEN each has the times that it has, and where it ran
+    _, path = path_of(Kind.C, records)
+    assert path["hard"].tolist() == [START + 60, START + 193, NEVER]
+    assert path["raised"].tolist() == [START + 70, NEVER, NEVER]
+    assert path["soft"].tolist() == [START + 90, NEVER, NEVER]
+    assert path["irq"].tolist() == [44, 45, 0]
+    assert path["context"].tolist() == [1, 2, 0]
+    # GIVEN completions on two CPUs in the same nanosecond, with other records between
+    one = [completed(START, 1), interrupt(START, 1, context=1, soft=5)]
+    two = [queued(START, 8), completed(START, 2), interrupt(START, 2, context=2, hard=6)]
+    # WHEN they are read, in either order THEN each completion has its own
+    for cpus in ([one, two], [two, one]):
+        requests, path = path_of(Kind.C, *cpus)
+        assert dict(zip(requests, path["context"], strict=True)) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("after", [10, 10**9 - 1])
+def test_times_have_all_their_bits(after: int) -> None:
+    # GIVEN a call that began before the low 56 bits of the clock passed 0, and a bio after that
+    entry = (BORDER - 600) & ((1 << TIMESTAMP_BITS) - 1)
+    records = [queued(BORDER + after, 1), call(BORDER + after, 1, entry=entry)]
+    # WHEN it is read THEN the entry has the upper bits of its own time
+    _, (path,) = path_of(Kind.Q, records, end=BORDER + 10**9)
+    assert path["entry"] == BORDER - 600
+    events = events_of(records, end=BORDER + 10**9)
+    assert events.ts[events.rows(Kind.Q)].tolist() == [BORDER + after]
 
 
 def test_a_records_call_is_that_of_its_time() -> None:
@@ -159,53 +195,6 @@ def test_a_records_call_is_that_of_its_time() -> None:
     # and neither is one that lies before the clock began, as the 56 bits of a damaged record may
     low = np.array([(1 << TIMESTAMP_BITS) - 16, START + 20], dtype=np.uint64)
     assert full_time(events, rows, low).tolist() == [NEVER, START + 20]
-
-
-def test_a_completion_has_its_interrupt() -> None:
-    # GIVEN a completion in a softirq, one in an interrupt, one in a task
-    records = [completed(START + 100, 1)]
-    records += [interrupt(START + 100, 1, hard=40, raised=30, soft=10, irq=44, context=1)]
-    records += [completed(START + 200, 2), interrupt(START + 200, 2, hard=7, irq=45, context=2)]
-    records += [completed(START + 300, 3), interrupt(START + 300, 3)]
-    # WHEN they are read
-    events = events_of(records)
-    assert events.path is not None
-    path = events.path[events.rows(Kind.C)]
-    # THEN each has the times that it has, and where it ran
-    assert path["hard"].tolist() == [START + 60, START + 193, NEVER]
-    assert path["raised"].tolist() == [START + 70, NEVER, NEVER]
-    assert path["soft"].tolist() == [START + 90, NEVER, NEVER]
-    assert path["irq"].tolist() == [44, 45, 0]
-    assert path["context"].tolist() == [1, 2, 0]
-
-
-def test_interrupts_of_cpus_that_complete_at_once() -> None:
-    # GIVEN completions on two CPUs in the same nanosecond, with other records between
-    one = [completed(START, 1), interrupt(START, 1, context=1, soft=5)]
-    two = [queued(START, 8), completed(START, 2), interrupt(START, 2, context=2, hard=6)]
-    # WHEN they are read, in either order THEN each completion has its own
-    for cpus in ([one, two], [two, one]):
-        events = events_of(*cpus)
-        assert events.path is not None
-        rows = events.rows(Kind.C)
-        contexts = dict(
-            zip(events.raw[rows, 1].tolist(), events.path[rows]["context"], strict=True)
-        )
-        assert contexts == {1: 1, 2: 2}
-
-
-@pytest.mark.parametrize("after", [10, 10**9 - 1])
-def test_times_have_all_their_bits(after: int) -> None:
-    # GIVEN a call that began before the low 56 bits of the clock passed 0, and a bio after that
-    entry = (BORDER - 600) & ((1 << TIMESTAMP_BITS) - 1)
-    records = [queued(BORDER + after, 1), call(BORDER + after, 1, entry=entry)]
-    # WHEN it is read
-    events = events_of(records, end=BORDER + 10**9)
-    # THEN the entry has the upper bits of its own time
-    assert events.path is not None
-    (row,) = events.rows(Kind.Q)
-    assert events.ts[row] == BORDER + after
-    assert events.path[[row]]["entry"][0] == BORDER - 600
 
 
 # The column of the path: rows of a table by index, however events are taken and joined.

@@ -66,8 +66,7 @@ def _line(slices: dict[int, Slice], number: int) -> list[str]:
 def test_a_trace_leads_from_the_lowest_bio_to_the_topmost(
     tmp_path: Path, case: Scenario, lines: list[list[str]]
 ) -> None:
-    # GIVEN four devices upon each other
-    # WHEN their log becomes a trace
+    # GIVEN four devices upon each other  WHEN their log becomes a trace
     slices = _slices(tmp_path, case)
     bios = slices["bio"]
     lowest = set(bios) - {s.args.get("parent") for s in bios.values()}
@@ -92,20 +91,13 @@ def test_a_trace_links_the_requests_of_all_paths(tmp_path: Path) -> None:
     assert [s.args["status"] for s in lower] == ["IOERR", "OK"]
     assert {s.correlation for s in requests.values()} == {bio.correlation}
     assert bio.args["request"] == upper.args["number"]
-
-
-def test_the_same_bio_on_a_path_stays_one_bio(tmp_path: Path) -> None:
     # GIVEN reads of an NVMe disk with two paths / WHEN drawn
     slices = _slices(tmp_path, NVME_PATHS)
+    pairs = [(bio, slices["request"][bio.args["request"]]) for bio in slices["bio"].values()]
     # THEN each is one bio of the disk, and its request is the path's, in its family
-    found = [
-        (b.args["device"].split(" ")[0], slices["request"][b.args["request"]])
-        for b in slices["bio"].values()
-    ]
-    assert [upper for upper, _ in found] == ["nvme0n1", "nvme0n1"]
-    paths = [request.args["device"].split(" ")[0] for _, request in found]
-    assert paths == ["nvme0c0n1", "nvme0c1n1"]
-    assert [r.correlation for _, r in found] == [b.correlation for b in slices["bio"].values()]
+    devices = [[one.args["device"].split(" ")[0] for one in pair] for pair in pairs]
+    assert devices == [["nvme0n1", "nvme0c0n1"], ["nvme0n1", "nvme0c1n1"]]
+    assert all(bio.correlation == request.correlation for bio, request in pairs)
 
 
 @pytest.mark.parametrize("case", [FOUR_LEVELS, PATH_LOST], ids=["mirror", "paths"])

@@ -2,6 +2,7 @@
 """Cuts hold exactly what a plain filter over the whole log gives, and read little for it."""
 
 import io
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tests.support import blktrace_records as blktrace
 from tests.support import captures, cut_logs
 from tests.support.captures import Event
 from tests.support.cut_logs import MS, Io, S
+from tests.support.log_samples import pipe_of
 from tests.support.record_rings import record, ring
 
 BASE = captures.BASE_NS
@@ -115,7 +117,7 @@ def test_any_time_does(
     )
 
 
-def test_a_second_reads_little(long_log: tuple[Path, list[Io]]) -> None:
+def test_a_second_reads_little(long_log: tuple[Path, list[Io]], tmp_path: Path) -> None:
     # GIVEN the long log / WHEN one second of it is cut out
     trace = limited(long_log[0], 400 * S, 401 * S)
     bios = bios_of(trace)
@@ -126,9 +128,6 @@ def test_a_second_reads_little(long_log: tuple[Path, list[Io]]) -> None:
     assert source.parts_searched == 0
     # AND yet the names of the threads are known, which were told once, at its beginning
     assert (bios.task >= 0).all()
-
-
-def test_names_are_found_where_no_note_tells_them(tmp_path: Path) -> None:
     # GIVEN a log that was interrupted: it has no end, no index, and no note of names
     path = tmp_path / "cut off.biotrail"
     cut_logs.write(path, 60, whole=False)
@@ -176,16 +175,12 @@ def task(tid: int, ns: int) -> bytes:
 
 
 def test_a_pipe_gives_the_same(long_log: tuple[Path, list[Io]]) -> None:
-    # GIVEN the log in a pipe
-    from tests.support.log_samples import pipe_of
-
+    # GIVEN the log in a pipe / WHEN a time of it is cut out / THEN all was read, and the same came
     path, ios = long_log
     with pipe_of(path.read_bytes()) as stream:
         trace = Trace(stream)
         trace.restrict(Span(BASE + 100 * S, BASE + 103 * S))
-        windows = list(trace.lifecycles())
-    # WHEN a time of it is cut out / THEN all was read, and the same came of it
-    bios = Bios.concatenate([w.bios for w in windows])
+        bios = bios_of(trace)
     assert told(bios) == cut_logs.chosen(ios, 100 * S, 103 * S)
     assert (bios.task >= 0).all()
 
@@ -281,8 +276,16 @@ def test_slow_ones(long_log: tuple[Path, list[Io]], least: int) -> None:
     # THEN they are those that took so long, from before the cut on or until its end
     present = cut_logs.chosen(ios, begin, end)
     slow = {io.sector for io in ios if waited(io, begin, end) >= least}
-    assert found == {sector: what for sector, what in present.items() if sector in slow}
-    assert found
+    assert found == {sector: what for sector, what in present.items() if sector in slow} != {}
+
+
+def test_failed_ones(long_log: tuple[Path, list[Io]]) -> None:
+    # GIVEN a time / WHEN those that failed are chosen THEN they are these
+    path, ios = long_log
+    found = outcome_of(path, OutcomeFilter(failed=True), 36 * S, 140 * S)
+    present = cut_logs.chosen(ios, 36 * S, 140 * S)
+    assert found == {sector: what for sector, what in present.items() if what[2]}
+    assert len(found) > 5
 
 
 @pytest.mark.parametrize("most", [1, 7, 10_000])
@@ -296,16 +299,6 @@ def test_the_slowest(long_log: tuple[Path, list[Io]], most: int) -> None:
     mine = [io for io in ios if io.device == "7:1" and io.sector in present]
     ranked = sorted(mine, key=lambda io: (-waited(io, begin, end), io.index))[:most]
     assert found == {io.sector: present[io.sector] for io in ranked}
-
-
-def test_failed_ones(long_log: tuple[Path, list[Io]]) -> None:
-    # GIVEN a time / WHEN those that failed are chosen THEN they are these
-    path, ios = long_log
-    begin, end = 36 * S, 140 * S
-    found = outcome_of(path, OutcomeFilter(failed=True), begin, end)
-    present = cut_logs.chosen(ios, begin, end)
-    assert found == {sector: what for sector, what in present.items() if what[2]}
-    assert len(found) > 5
 
 
 def rows(table: Table, names: tuple[str, ...]) -> list[tuple[int, ...]]:
@@ -447,37 +440,20 @@ def test_blktrace_without_bios_has_them_too():
     read = blktrace.READ
     stream = blktrace.record(blktrace.D | read, 1_000, 64, 4096, sequence=1)
     stream += blktrace.record(blktrace.C | read, 9_000, 64, 4096, sequence=2)
-    # WHEN it is read
+    # WHEN it is read THEN its request stands for its bio, and that is said
     trace = Trace(io.BytesIO(stream))
-    windows = list(trace.lifecycles())
-    # THEN its request stands for its bio, and that is said
-    ((queue, complete),) = [
-        t
-        for w in windows
-        for t in zip(w.bios.queue.tolist(), w.bios.complete.tolist(), strict=True)
-    ]
-    assert complete - queue == 8_000
+    bios = bios_of(trace)
+    assert (bios.complete - bios.queue).tolist() == [8_000]
     assert any("stands for its bios" in remark for remark in trace.reader.remarks)
 
 
 # The account: every event is used or has one reason, every row has one certainty.
 
-CASES = [
-    *cases.CASES,
-    *cases_more.CASES,
-    *variants.CASES,
-    *stacks.CASES,
-    *losses.CASES,
-]
-FILES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
+CASES = [*cases.CASES, *cases_more.CASES, *variants.CASES, *stacks.CASES, *losses.CASES]
 
 
-def counted(events: list[Event]) -> dict[str, int]:
-    """Events by letter."""
-    counts: dict[str, int] = {}
-    for event in events:
-        counts[event["letter"]] = counts.get(event["letter"], 0) + 1
-    return counts
+def counted(events: list[Event]) -> Counter[str]:
+    return Counter(event["letter"] for event in events)
 
 
 def own(account: Account) -> dict[str, int]:
@@ -493,9 +469,9 @@ def test_every_event_of_a_scenario_is_accounted_for_once(case: Scenario) -> None
     # THEN the sums are those of its events, by letter, by reason and by device
     assert own(account) == counted(events)
     assert sum(account.by_reason().values()) == account.total
-    on_devices: dict[str, int] = {}
+    on_devices = Counter[str]()
     for (_, letter), count in account.devices.items():
-        on_devices[letter] = on_devices.get(letter, 0) + count
+        on_devices[letter] += count
     assert on_devices == counted(events)
 
 

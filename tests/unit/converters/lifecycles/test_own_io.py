@@ -68,16 +68,16 @@ class Found:
     trace: Trace
 
 
-def write(directory: Path, text: str, **header: object) -> Path:
-    events = events_of(text.strip())
-    return captures.write_log(directory / "a.biotrail", events, header, chunks=len(events))
-
-
 def read(path: Path, *, own_io: bool = False, window_events: int = 1 << 20) -> Found:
     trace = Trace(path, own_io=own_io)
     tables = join(list(trace.lifecycles(window_events)), trace.context, trace.account)
     check(tables)
     return Found(tables, trace)
+
+
+def write(directory: Path, text: str, **header: object) -> Path:
+    events = events_of(text.strip())
+    return captures.write_log(directory / "a.biotrail", events, header, chunks=len(events))
 
 
 def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
@@ -94,8 +94,8 @@ def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     assert account.by_reason() == {Reason.USED: 5, Reason.OWN: 5}
     assert account.total == 10
     assert (account.own_bios, account.own_bytes, account.own_requests) == (1, 4096, 1)
-    # GIVEN the same WHEN read with all of it
-    found = read(write(tmp_path, ALONE), own_io=True)
+    # WHEN read with all of it
+    found = read(path, own_io=True)
     # THEN both are there, one marked
     assert found.tables.bios.own.tolist() == [True, False]
     assert found.tables.requests.own.tolist() == [True, False]
@@ -209,35 +209,28 @@ def test_info_and_dump_tell_it(cli: Cli, tmp_path: Path) -> None:
     plain = json.loads(cli("info", "--json", path).out)["account"]
     assert plain["own_io"] == {"bios": 1, "bytes": 4096, "requests": 1}
     assert "1 bio, 4.0 KiB, shown, marked own" in cli("info", "--own-io", path).out
-    # GIVEN a log WHEN dumped THEN the record is there, marked
-    path = str(write(tmp_path, ALONE))
+    # WHEN dumped THEN the record is there, marked
     lines = cli("dump", "--kind", "Q", path).out.splitlines()
     assert [" own " in line for line in lines] == [True, False]
     rows = [json.loads(r) for r in cli("dump", "--format", "json", path).out.splitlines()]
     assert [row["own"] for row in rows if row["kind"] == "Q"] == [True, False]
 
 
-def test_every_output_leaves_it_out(cli: Cli, tmp_path: Path) -> None:
+def test_every_output_leaves_it_out_or_marks_it(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log
-    path = str(write(tmp_path, ALONE))
+    path = write(tmp_path, ALONE)
     for ending in ("pftrace", "blktrace"):
-        # WHEN converted
-        out = tmp_path / f"out.{ending}"
-        told = cli("convert", path, "-o", out).out
-        # THEN it is said what was left out
+        # WHEN converted THEN it is said what was left out
+        told = cli("convert", path, "-o", tmp_path / f"out.{ending}").out
         assert "own I/O: 1 bio, 4.0 KiB, left out" in told
     # AND so it is
     slices = read_trace((tmp_path / "out.pftrace").read_bytes()).slices("bio")
     assert [s.args["sector"] for s in slices] == [500]
     again = read(tmp_path / "out.blktrace" / "vda")
     assert again.tables.bios.sector.tolist() == [500]
-
-
-def test_a_slice_says_that_it_is_own(tmp_path: Path) -> None:
-    # GIVEN a log WHEN converted with its own I/O
-    trace, out = Trace(write(tmp_path, ALONE), own_io=True), io.BytesIO()
+    # WHEN converted with its own I/O THEN slices of bios and requests say so
+    trace, out = Trace(path, own_io=True), io.BytesIO()
     perfetto.convert(trace.lifecycles(), trace.context, out)
-    # THEN slices of bios and requests say so
     found = read_trace(out.getvalue())
     for category in ("bio", "request"):
         own = {s.args["sector"]: s.args.get("own") for s in found.slices(category)}
@@ -265,9 +258,10 @@ def flags(*names: str) -> int:
 
 
 SYNCED = flags("META", "SYNC", "IDLE")
+KERNEL = {"flag_bits": BITS}
 
 
-def purpose(tmp_path: Path, **bio: Any) -> str | None:
+def purpose(tmp_path: Path, kernel: dict[str, Any] = KERNEL, **bio: Any) -> str | None:
     """The purpose of the one bio of a log."""
     log = PathLog()
     log.task(JBD2, b"jbd2/vda1-8")
@@ -275,11 +269,17 @@ def purpose(tmp_path: Path, **bio: Any) -> str | None:
     log.task(LAZY, b"ext4lazyinit")
     log.task(PROGRAM, b"db")
     log.bio(100, 200, **bio)
-    kernel = {"flag_bits": BITS}
     trace = Trace(log.write(tmp_path / "log", devices=DEVICES, kernel=kernel))
     (window,) = [w for w in trace.lifecycles() if len(w.bios)]
     (found,) = purposes(window.bios, window.tasks, trace.context).tolist()
     return PURPOSE_NAMES.get(found)
+
+
+def test_flags_that_a_kernel_lacks_never_hold(tmp_path: Path) -> None:
+    # GIVEN a log of a kernel without one of the flags META, SYNC and IDLE
+    kernel = {"flag_bits": {"META": 30}, "op_enum": {"READ": 0, "WRITE": 1}}
+    # WHEN a write has those that there are  THEN it is metadata, not the journal's
+    assert purpose(tmp_path, kernel, opf=WRITE | 1 << 30) == "metadata"
 
 
 @pytest.mark.parametrize(
@@ -297,18 +297,6 @@ def purpose(tmp_path: Path, **bio: Any) -> str | None:
         ({"opf": WRITE | flags("SWAP")}, "swap"),
         ({"opf": READ, "part": SWAPPED}, "swap"),
         ({"opf": READ, "flags": Q_FLAG_SWAP}, "swap"),
-    ],
-)
-def test_flags_thread_and_device_say_the_purpose(
-    tmp_path: Path, bio: dict[str, Any], expected: str
-) -> None:
-    # GIVEN a bio  WHEN its purpose is asked for  THEN it is the first that holds
-    assert purpose(tmp_path, **bio) == expected
-
-
-@pytest.mark.parametrize(
-    ("bio", "expected"),
-    [
         # Data that the journal's thread writes back before it commits.
         ({"opf": WRITE, "tid": JBD2, "flags": Q_FLAG_FILE}, "data"),
         # A checkpoint: from the journal to its place.
@@ -316,31 +304,16 @@ def test_flags_thread_and_device_say_the_purpose(
         ({"opf": WRITE, "flags": Q_FLAG_DEVICE, "part": MOUNTED}, "metadata"),
         # A program that writes a device through the page cache.
         ({"opf": WRITE, "flags": Q_FLAG_DEVICE, "part": BARE}, "data"),
+        # What moves no data: a discard, the empty write of an fsync.
+        ({"opf": DISCARD}, None),
+        ({"opf": WRITE | flags("PREFLUSH"), "size": 0}, None),
     ],
 )
-def test_what_the_page_is_makes_it_surer(
-    tmp_path: Path, bio: dict[str, Any], expected: str
+def test_flags_page_thread_and_device_say_the_purpose(
+    tmp_path: Path, bio: dict[str, Any], expected: str | None
 ) -> None:
-    # GIVEN a bio whose page the kernel told  WHEN its purpose is asked for  THEN the page decides
+    # GIVEN a bio  WHEN its purpose is asked for  THEN it is the first that holds
     assert purpose(tmp_path, **bio) == expected
-
-
-@pytest.mark.parametrize("bio", [{"opf": DISCARD}, {"opf": WRITE | flags("PREFLUSH"), "size": 0}])
-def test_what_moves_no_data_has_no_purpose(tmp_path: Path, bio: dict[str, Any]) -> None:
-    # GIVEN a discard, or the empty write of an fsync  WHEN it is asked for  THEN there is none
-    assert purpose(tmp_path, **bio) is None
-
-
-def test_flags_that_a_kernel_lacks_never_hold(tmp_path: Path) -> None:
-    # GIVEN a log of a kernel without one of the flags META, SYNC and IDLE
-    log = PathLog()
-    log.bio(100, 200, opf=WRITE | 1 << 30)
-    kernel = {"flag_bits": {"META": 30}, "op_enum": {"READ": 0, "WRITE": 1}}
-    trace = Trace(log.write(tmp_path / "log", kernel=kernel))
-    (window,) = [w for w in trace.lifecycles() if len(w.bios)]
-    # WHEN a write has those that there are  THEN it is metadata, not the journal's
-    (found,) = purposes(window.bios, window.tasks, trace.context).tolist()
-    assert PURPOSE_NAMES[found] == "metadata"
 
 
 def test_a_report_groups_by_purpose_without_the_path(

@@ -95,24 +95,20 @@ def test_there_are_logs_of_four_kernels() -> None:
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_a_log_tells_its_kernel(path: Path) -> None:
-    # GIVEN a log  WHEN it is opened  THEN it is whole and says which kernel wrote it
-    reader = Trace(path).reader
+def test_a_log_tells_its_kernel_and_converts(path: Path, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of a write to a file on a volume on a mirror on two partitions
+    # WHEN it is opened  THEN it is whole and says which kernel wrote it
+    trace = Trace(path)
+    reader = trace.reader
     assert reader.header["kernel"]["release"].startswith(f"{path.stem}.")
     assert not reader.interrupted
     assert (reader.losses, reader.problems) == ([], [])
-
-
-@pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_a_log_converts(path: Path, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log of a write to a file on a volume on a mirror on two partitions
-    out = tmp_path / "log.pftrace"
     # WHEN it is converted
+    out = tmp_path / "log.pftrace"
     done = cli("convert", path, "-o", out)
     # THEN the trace is sound and has every bio of the tables, with one family of four for the write
     assert done.status == 0, done.err
-    windows = list(Trace(path).lifecycles())
-    bios = Bios.concatenate([window.bios for window in windows])
+    bios = Bios.concatenate([window.bios for window in trace.lifecycles()])
     drawn = perfetto_check.read(out.read_bytes()).slices("bio")
     assert len(drawn) == len(bios) > 0
     assert (bios.complete != NEVER).all()

@@ -3,24 +3,14 @@
 
 import io
 
-import numpy as np
 import pytest
 
-from biotrail.converters.events.context import Context
-from biotrail.converters.events.decoding import Decoder
-from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import NEVER, Certainty
-from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.match import rules
-from biotrail.converters.match.tables import Matcher
+from biotrail.converters.events.tables import Certainty
 from tests.prove.machine import INTERVAL_KINDS, SETTLE_NS, interval_complaints
-from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
-from tests.support import captures
 from tests.support.both_ways import differences, windows_of
-from tests.support.matching import Matched, by_machine, unlike, without
+from tests.support.matching import by_machine, unlike
 from tests.support.paths import DATA
-from tests.support.record_rings import chunk
 
 SEEDS = {
     "a flush sequence whose data's end was lost with its tag": 919404,
@@ -31,12 +21,6 @@ SEEDS = {
 """Histories that were wrong before."""
 FRESH = range(940_000, 940_060)
 FEW = range(940_000, 940_008)
-RULES = {
-    name: rule
-    for name, rule in rules.by_name().items()
-    if name.startswith("finder/") or name == "requests/got"
-}
-STACKED = DATA / "stacked"
 RECORDINGS = [
     *("blktrace/loop1.txt", "blktrace/stream.bin", "blktrace/vda.blktrace.0", "blktrace/vda.txt"),
     *("blktrace/zoned.blktrace.0", "blktrace/zram1.txt", "ftrace/before-4.11.txt"),
@@ -98,34 +82,6 @@ def test_logs_without_their_pointers_are_as_with_them_or_say_so(name: str) -> No
     assert [row for row in said if row[1:-1] != truth[row[0]][:-1]] == []
 
 
-def linked(found: Matched) -> int:
-    """The bios that have one above them."""
-    return int((found.bios.parent != NEVER).sum())
-
-
-@pytest.mark.parametrize(
-    ("name", "bios", "links", "kibibytes"),
-    [
-        ("lvmpart.txt", 40, 20, 160),
-        ("lvm-on-luks-on-partition.perf.txt", 3, 2, 12),
-        ("old-kernel-form.txt", 2, 1, None),
-        ("sda.blktrace.0", 20, 0, 80),
-    ],
-)
-def test_dm_on_a_partition_has_one_bio_for_both_remaps(
-    name: str, bios: int, links: int, kibibytes: int | None
-) -> None:
-    # GIVEN reads of dm devices on a partition, as kernels since 4.x report both remaps
-    # WHEN the machine reads them
-    found = by_machine(STACKED / name, associate="auto")
-    # THEN there is one bio for each Q, below its own, and all of them ended
-    assert (len(found.bios), linked(found)) == (bios, links)
-    assert (found.bios.complete != NEVER).sum() >= len(found.requests)
-    assert (found.bios.certainty[found.bios.complete != NEVER] <= Certainty.INTERVAL).all()
-    if kibibytes is not None:
-        assert int(found.bios.bytes.sum()) == kibibytes << 10
-
-
 def test_a_bio_that_nvme_multipath_sends_on_is_one_bio() -> None:
     # GIVEN reads of a multipath disk, with a c just before the C of their requests
     path = DATA / "paths" / "nvme_6.12.biotrail"
@@ -135,132 +91,6 @@ def test_a_bio_that_nvme_multipath_sends_on_is_one_bio() -> None:
     assert found.bios.number.tolist() == known.bios.number.tolist()
     assert found.bios.complete.tolist() == known.bios.complete.tolist()
     assert found.bios.issue.tolist() == known.bios.issue.tolist()
-
-
-def test_a_lost_completion_is_the_older_ones() -> None:
-    # GIVEN a write, then a loss, and the same write again 80 s later, which completed
-    found = by_machine(DATA / "ftrace" / "doubtful.txt", associate="auto").bios
-    again = np.flatnonzero((found.sector == 1000) & (found.opf & 1 == 1))
-    older, newer = again[np.argsort(found.queue[again])]
-    # WHEN they are matched THEN the later one has its completion, the older one none
-    assert found.complete[older] == NEVER
-    assert found.complete[newer] - found.queue[newer] == 1_002_000
-    # AND the latency is in doubt, as the completion may be the older one's
-    assert found.doubtful[newer]
-
-
-WRONG = {
-    name: int(rule.needed_by.removeprefix("by intervals "))
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("by intervals ")
-}
-"""Rule → history that comes out wrong without it."""
-OTHERWISE = {
-    name: int(rule.needed_by.removeprefix("otherwise "))
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("otherwise ")
-}
-"""Rule → history that comes out otherwise without it."""
-NEEDED_BY = {
-    name: rule.needed_by.removeprefix("recording ")
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("recording ")
-}
-"""Rule → recording that comes out otherwise without it."""
-TEXTS = {
-    "finder/unserved-fronts": """
-        0 QG W 64+8 bio=5
-        2 Q W 0+16 bio=1
-        3 X W 0+8 bio=2 parent=1
-        4 c W 8+8 bio=1
-        """,
-    "finder/flushes-merge-not": """
-        0 QG FW 0+8 bio=1
-        2 QM W 8+8 bio=2
-        """,
-    "finder/unseen-takers": """
-        0 Q W 0+8 bio=1
-        1 I W 0+8 bio=1 rq=1
-        2 Q W 16+8 bio=2
-        3 QM W 8+8 bio=3
-        """,
-    "finder/merges-named-as-joins": """
-        0 QG W 0+8 bio=1
-        2 QG W 8+8 bio=2
-        4 M W 8+8 bio=2
-        """,
-    "finder/bios-end-by-c": """
-        0 Q W 0+8 bio=1
-        1 C W 0+8 rq=1
-        """,
-    "finder/data-may-have-ended": """
-        0 Q FW 0+8 bio=1
-        1 D W 0+8 bio=1 rq=1
-        2 QG FW 0+0 bio=2
-        4 D FF 0+0 rq=2
-        5 C W 0+0 rq=3
-        """,
-}
-"""Rule → events of which the tables are others without it."""
-
-
-def rows(text: str) -> list[list[list[int]]]:
-    """Bios and requests of a few events of blktrace, without pointers: some columns of each."""
-    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
-    events.number = np.arange(len(events))
-    context = Context(captures.header(devices=devices_with([])) | {"backend": "blktrace"})
-    matcher = Matcher(context, TaskNames(), StackNames(), by_intervals=True)
-    matcher.take(events, 0)
-    made = matcher.rows(None)
-    bios, requests = made.bios, made.requests
-    found = [bios.number, bios.request, bios.certainty], [requests.number, requests.certainty]
-    return [np.stack(columns).T.tolist() for columns in found]
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
-    # GIVEN a generated history that needs the rule
-    made = INTERVAL_KINDS["ordinary, by intervals"](WRONG[name])
-    log = log_of(made).getvalue()
-    assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals")) == []
-    # WHEN it is read without the rule / THEN something that is not marked is wrong
-    with without(name):
-        assert interval_complaints(made, by_machine(io.BytesIO(log), associate="intervals"))
-
-
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
-    # GIVEN a generated history
-    log = log_of(INTERVAL_KINDS["ordinary, by intervals"](OTHERWISE[name])).getvalue()
-    # WHEN it is read with the rule and without it / THEN the tables differ
-    found = by_machine(io.BytesIO(log), associate="intervals")
-    with without(name):
-        assert unlike(found, by_machine(io.BytesIO(log), associate="intervals"))
-
-
-@pytest.mark.parametrize("name", NEEDED_BY)
-def test_without_the_rule_a_recording_comes_out_otherwise(name: str) -> None:
-    # GIVEN a recording
-    path = DATA / NEEDED_BY[name]
-    how = "intervals" if path.suffix == ".biotrail" else "auto"
-    # WHEN it is read with the rule and without it / THEN the tables differ
-    found = by_machine(path, associate=how)
-    with without(name):
-        assert unlike(found, by_machine(path, associate=how))
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
-    # GIVEN a few events
-    # WHEN they are read with the rule and without it / THEN the tables differ
-    found = rows(TEXTS[name])
-    with without(name):
-        assert rows(TEXTS[name]) != found
-
-
-def test_every_rule_of_the_finder_is_shown_to_be_needed() -> None:
-    # GIVEN all rules of the finder / THEN each is in one of these tests
-    assert {*WRONG, *OTHERWISE, *NEEDED_BY, *TEXTS} == set(RULES)
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
@@ -274,8 +104,7 @@ def test_a_trace_of_a_recording_does_not_depend_on_its_windows(name: str) -> Non
 
 @pytest.mark.parametrize("seed", FEW)
 def test_a_trace_of_a_history_does_not_depend_on_its_windows(seed: int) -> None:
-    # GIVEN a generated history WHEN it is read at once, and event by event
+    # GIVEN a generated history WHEN it is read at once, and event by event THEN all is the same
     log = log_of(INTERVAL_KINDS["ordinary, by intervals"](seed)).getvalue()
     whole, cut = (windows_of(io.BytesIO(log), n, "intervals") for n in (1 << 40, 1))
-    # THEN the tables and the account are the same
     assert differences(whole, cut) == []

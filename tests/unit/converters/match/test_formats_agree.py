@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every output of one log holds the same bios, as each format's own reader sees them."""
 
-import csv
-import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow.csv
 import pyarrow.dataset as ds
 import pyarrow.feather
+import pyarrow.json
 import pyarrow.parquet as pq
 import pytest
 
@@ -63,34 +63,6 @@ def of_otf2(cli: Cli, log: Path, out: Path) -> Bios:
     return found
 
 
-def of_csv(cli: Cli, log: Path, out: Path) -> Bios:
-    assert cli("export", log, "-o", out / "x.csv").status == 0
-    with open(out / "x.csv", newline="") as stream:
-        return {
-            int(row["number"]): (
-                int(row["bytes"]),
-                int(row["latency_ns"]) if row["latency_ns"] else None,
-            )
-            for row in csv.DictReader(stream)
-        }
-
-
-def of_jsonl(cli: Cli, log: Path, out: Path) -> Bios:
-    assert cli("export", log, "-o", out / "x.jsonl").status == 0
-    rows = [json.loads(line) for line in (out / "x.jsonl").read_text().splitlines()]
-    return {row["number"]: (row["bytes"], row["latency_ns"]) for row in rows}
-
-
-def of_parquet(cli: Cli, log: Path, out: Path) -> Bios:
-    assert cli("export", log, "-o", out / "x.parquet").status == 0
-    return of_table(pq.read_table(out / "x.parquet"))
-
-
-def of_arrow(cli: Cli, log: Path, out: Path) -> Bios:
-    assert cli("export", log, "-o", out / "x.arrow").status == 0
-    return of_table(pyarrow.feather.read_table(out / "x.arrow"))
-
-
 def of_dataset(cli: Cli, log: Path, out: Path) -> Bios:
     assert cli("archive", log, "-o", out / "set").status == 0
     return of_table(ds.dataset(out / "set" / "bios", partitioning="hive").to_table())
@@ -101,12 +73,20 @@ def of_table(table: pyarrow.Table) -> Bios:
     return {number: (size, latency) for number, size, latency in zip(*columns, strict=True)}
 
 
+def exported(ending: str, read: Callable[[Path], pyarrow.Table]) -> Callable[..., Bios]:
+    def of_export(cli: Cli, log: Path, out: Path) -> Bios:
+        assert cli("export", log, "-o", out / f"x.{ending}").status == 0
+        return of_table(read(out / f"x.{ending}"))
+
+    return of_export
+
+
 FORMATS: dict[str, Callable[[Cli, Path, Path], Bios]] = {
     "otf2": of_otf2,
-    "csv": of_csv,
-    "jsonl": of_jsonl,
-    "parquet": of_parquet,
-    "arrow": of_arrow,
+    "csv": exported("csv", pyarrow.csv.read_csv),
+    "jsonl": exported("jsonl", pyarrow.json.read_json),
+    "parquet": exported("parquet", pq.read_table),
+    "arrow": exported("arrow", pyarrow.feather.read_table),
     "dataset": of_dataset,
 }
 

@@ -22,7 +22,7 @@ from tests.simulation.check import Tables, run
 from tests.simulation.loads import history
 from tests.simulation.model import LIFECYCLE, MINIMAL, Rec
 from tests.simulation.world import VDA
-from tests.support import captures, heavy_loads, paths
+from tests.support import captures, heavy_loads
 from tests.support.captures import BASE_NS
 from tests.support.cli_runner import Cli
 from tests.support.paths import DATA
@@ -110,30 +110,20 @@ def _parents(text: str, associate: str = "intervals") -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize(("sender", "parent"), [(100, 0), (150, 1)])
-def test_the_thread_of_the_remap_decides_among_identical_bios(sender: int, parent: int) -> None:
-    # GIVEN identical reads of two threads, of which one sends a clone
-    text = AT_ONCE.format(first=100, second=150, sender=sender)
-    # WHEN the log is read without pointers / THEN the clone is of that thread's read
-    assert _parents(text) == [(4, parent)]
-
-
 @pytest.mark.parametrize(
-    ("first", "second", "sender"),
-    [(100, 100, 100), (100, 150, 200), (0, 150, 0)],
-    ids=["both of one thread", "a worker sends", "in an interrupt of the idle thread"],
-)
-def test_no_parent_is_named_where_no_thread_decides(first: int, second: int, sender: int) -> None:
-    # GIVEN identical reads, and a clone whose sender did not queue exactly one of them
+    ("first", "second", "sender", "parent"),
+    [(100, 150, 100, 0), (100, 150, 150, 1), (100, 100, 100, NEVER), (100, 150, 200, NEVER),
+     (0, 150, 0, NEVER)],
+    ids=["the first", "the second", "both of one thread", "a worker", "in an idle thread"],
+)  # fmt: skip
+def test_the_thread_of_the_remap_decides_among_identical_bios(
+    first: int, second: int, sender: int, parent: int
+) -> None:
+    # GIVEN identical reads of two threads, and a clone that one of them sends, both, or neither
     text = AT_ONCE.format(first=first, second=second, sender=sender)
-    # WHEN the log is read without pointers / THEN the clone has no parent
-    assert _parents(text) == [(4, NEVER)]
-
-
-def test_with_pointers_threads_decide_nothing() -> None:
-    # GIVEN identical reads of two threads, with pointers of both
-    text = AT_ONCE.format(first=100, second=150, sender=150)
-    # WHEN the log is read by identity / THEN the clone has no parent, as ever
+    # WHEN the log is read without pointers / THEN the clone is of the only thread that it may be of
+    assert _parents(text) == [(4, parent)]
+    # AND by identity it has no parent
     assert _parents(text, "identity") == [(4, NEVER)]
 
 
@@ -143,18 +133,9 @@ def test_a_late_remap_is_not_of_another_threads_read() -> None:
     assert _parents(LATE_REMAP, "identity") == [(3, NEVER), (41, 0)]
     # WHEN it is read without pointers / THEN the late clone is not said to be of the younger read
     assert _parents(LATE_REMAP) == [(3, 1), (41, NEVER)]
-
-
-def test_reads_that_cannot_be_told_apart_are_ambiguous() -> None:
-    # GIVEN the same
-    # WHEN it is read without pointers
+    # AND both reads above are marked, as either may have ended first
     t = tables_of(events_of(LATE_REMAP), devices=(DM, REQUEST_BASED), associate="intervals")
-    # THEN both reads above are marked, as either may have ended first
-    above = t.bios.certainty[t.bios.dev == 252 << 20]
-    assert above.tolist() == [Certainty.AMBIGUOUS, Certainty.AMBIGUOUS]
-
-
-def test_a_worker_that_sends_the_only_read_decides_nothing_against_it() -> None:
+    assert t.bios.certainty[t.bios.dev == 252 << 20].tolist() == [Certainty.AMBIGUOUS] * 2
     # GIVEN a read alone on its sectors, whose clone a worker sends
     text = "\n".join(line for line in AT_ONCE.splitlines() if "bio=2" not in line)
     # WHEN the log is read without pointers / THEN it is the clone's parent
@@ -221,23 +202,16 @@ def test_lower_bios_of_a_merged_request_are_of_where_they_begin() -> None:
     """
     # THEN each piece is of the read in which it begins
     assert uppers(MERGED.format(lower)) == {7000: 0, 8000: 8, 9000: 8}
-
-
-def test_a_first_page_tells_where_a_hole_ends() -> None:
-    # GIVEN three reads in one request WHEN the second's part of the file is a hole, of which no bio
-    # is read
+    # WHEN the second's part of the file is a hole, of which no bio is read
     lower = """
         20 Q 254:0 R 7000+8 bio=4 page=4000 backing=1
         21 Q 254:0 R 9000+8 bio=6 page=6000 backing=1
     """
-    # THEN what comes behind is of the third
+    # THEN what comes behind is of the third, as its first page says
     assert uppers(MERGED.format(lower)) == {7000: 0, 9000: 24}
-
-
-def test_a_request_that_has_ended_is_not_that_of_a_later_bio() -> None:
-    # GIVEN a request's address that is told of a bio after the request has ended
+    # WHEN the request's address is told of a bio after it has ended
     text = MERGED.format("") + "70 Q 254:0 R 7000+8 bio=4 page=7000 backing=1"
-    # WHEN the log is read THEN the bio has no parent, as its own request was not recorded
+    # THEN the bio has no parent, as its own request was not recorded
     assert uppers(text) == {7000: NEVER}
 
 
@@ -342,66 +316,42 @@ def test_a_disk_with_two_paths_as_6_12_tells_it() -> None:
 
 # Recordings without pointers of dm on a partition, whose remap goes on with dm's clone.
 
-LOGS = paths.DATA / "stacked"
 
-
-def bios(path: Path) -> Bios:
-    """All bios of a recording."""
-    return Bios.concatenate([window.bios for window in Trace(path).lifecycles()])
-
-
-def test_dm_on_a_disk() -> None:
-    # GIVEN 20 reads of a dm device on a whole disk WHEN they are read
-    found = bios(LOGS / "lvmdisk.txt")
-    # THEN each has one bio of the disk below it
-    assert len(found) == 40
-    assert int((found.parent != NEVER).sum()) == 20
-
-
-def test_dm_on_a_partition() -> None:
-    # GIVEN the same on a partition WHEN they are read
-    found = bios(LOGS / "lvmpart.txt")
-    # THEN the two remaps are of one bio of the disk
-    assert len(found) == 40
-    assert int((found.parent != NEVER).sum()) == 20
-    assert int(found.bytes.sum()) == 160 << 10
-    assert (found.certainty <= Certainty.INTERVAL).all()
-
-
-def test_lvm_on_luks_on_a_partition() -> None:
-    # GIVEN three levels of devices WHEN they are read
-    found = bios(LOGS / "lvm-on-luks-on-partition.perf.txt")
-    # THEN there is a bio for each, linked
-    assert len(found) == 3
-    assert int((found.parent != NEVER).sum()) == 2
-
-
-def test_a_remap_that_names_the_partition() -> None:
-    # GIVEN a read of dm as Linux 4.x reports it WHEN it is read
-    found = bios(LOGS / "old-kernel-form.txt")
-    # THEN there is one bio on the disk, below dm's
-    assert len(found) == 2
-    assert int((found.parent != NEVER).sum()) == 1
-
-
-def test_a_set_of_the_disk_alone() -> None:
-    # GIVEN the disk's own events, by blktrace WHEN they are read
-    found = bios(LOGS / "sda.blktrace.0")
-    # THEN there is one bio for each Q
-    assert len(found) == 20
-    assert int(found.bytes.sum()) == 80 << 10
+@pytest.mark.parametrize(
+    ("name", "count", "linked", "kibibytes"),
+    [
+        ("lvmdisk.txt", 40, 20, 160),
+        ("lvmpart.txt", 40, 20, 160),
+        ("lvm-on-luks-on-partition.perf.txt", 3, 2, 12),
+        ("old-kernel-form.txt", 2, 1, None),
+        ("sda.blktrace.0", 20, 0, 80),
+    ],
+)
+def test_dm_has_one_bio_of_the_disk_for_both_remaps(
+    name: str, count: int, linked: int, kibibytes: int | None
+) -> None:
+    # GIVEN reads of dm on a disk, on a partition, on LUKS on one, as Linux 4.x reports a remap, and
+    # of the disk alone  WHEN they are read
+    windows = list(Trace(DATA / "stacked" / name).lifecycles())
+    found = Bios.concatenate([window.bios for window in windows])
+    # THEN there is one bio for each Q, below its own, and all that ended are certain
+    assert (len(found), int((found.parent != NEVER).sum())) == (count, linked)
+    ended = found.complete != NEVER
+    assert ended.sum() >= sum(len(window.requests) for window in windows)
+    assert (found.certainty[ended] <= Certainty.INTERVAL).all()
+    if kibibytes is not None:
+        assert int(found.bytes.sum()) == kibibytes << 10
 
 
 def test_a_lost_completion_is_the_older_ones() -> None:
     # GIVEN a write whose completion was lost, and the same write again 80 s later, which completed
-    found = bios(paths.DATA / "ftrace" / "doubtful.txt")
-    again = found.take((found.sector == 1000) & (found.opf & 1 == 1))
-    older, newer = (
-        again.take(again.queue == time) for time in (again.queue.min(), again.queue.max())
-    )
-    # WHEN they are matched THEN the later one has its completion, the older one none
-    assert older.complete[0] == NEVER
-    assert newer.complete[0] - newer.queue[0] == 1_002_000
+    found = _bios(DATA / "ftrace" / "doubtful.txt", "auto")
+    again = np.flatnonzero((found.sector == 1000) & (found.opf & 1 == 1))
+    older, newer = again[np.argsort(found.queue[again])]
+    # WHEN they are matched THEN the later one has its completion, in doubt, the older one none
+    assert found.complete[older] == NEVER
+    assert found.complete[newer] - found.queue[newer] == 1_002_000
+    assert found.doubtful[newer]
 
 
 # Flushes whose completion is one of several, without pointers: how far their times may be off.

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from biotrail.converters.events.tables import NEVER, Certainty
 from tests.scenarios import cases, cases_more
 from tests.scenarios.tools import Scenario, Tables, bio_lines, describe, events_of, run, tables_of
-from tests.support import captures
 from tests.support.captures import Event, format_event
 from tests.support.window_loads import CASES, HEADER, SOURCES, loads, shifted
 
@@ -91,21 +90,6 @@ def test_any_one_event_missing(index: int) -> None:
     # WHEN any one event of it is missing / THEN what is called exact is true
     for gone in range(len(events)):
         assert_true(events, [i == gone for i in range(len(events))], truth)
-
-
-def test_a_completion_that_nobody_saw_is_counted() -> None:
-    # GIVEN four reads one after the other with the same bio and request, two ends missing
-    read = SOURCES[0]
-    events = [e for i in range(4) for e in shifted(read, 0, i * 1_000_000, 1)]
-    completions = [i for i, e in enumerate(events) if e["letter"] == "C"]
-    gone = {completions[0], completions[2]}
-    # WHEN associated
-    t = associated([e for i, e in enumerate(events) if i not in gone])
-    # THEN those two are lost, the others exact, and the account says how many
-    names = [Certainty(c).name for c in t.bios.certainty.tolist()]
-    assert names == ["LOST", "EXACT", "LOST", "EXACT"]
-    assert t.account.completions_not_seen == 2
-    assert t.bios.queue[0] == captures.BASE_NS
 
 
 # Two requests became one, and the record of that was lost: the chain tells.

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every rule of the machine is needed: without it a history or a case comes out otherwise.
-
-Those of logs without pointers are in `test_finder`.
-"""
+"""Every rule of the machine is needed: without it a history or a case comes out otherwise."""
 
 import io
 import random
@@ -19,33 +16,32 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
-from tests.prove.machine import KINDS, complaints
+from tests.prove.machine import INTERVAL_KINDS, KINDS, complaints, interval_complaints
 from tests.scenarios.rule_cases import CASES
 from tests.scenarios.tools import devices_with, events_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support import captures
 from tests.support.matching import by_machine, unlike, without
+from tests.support.paths import DATA
 from tests.support.record_rings import chunk
 
-RULES = {
-    name: rule
-    for name, rule in rules.by_name().items()
-    if not name.startswith("finder/") and name != "requests/got"
-}
-WRONG = {
-    name: int(rule.needed_by.removeprefix("seed "))
-    for name, rule in RULES.items()
-    if rule.needed_by.startswith("seed ")
-}
-"""Rule → history that comes out wrong without it."""
-OTHERWISE = {
+RULES = rules.by_name()
+WITHOUT_POINTERS = ("by intervals", "otherwise")
+HISTORIES = {
     name: tuple(rule.needed_by.rsplit(" ", 1))
     for name, rule in RULES.items()
-    if rule.needed_by.rpartition(" ")[0] in KINDS
+    if rule.needed_by.rpartition(" ")[0] in ("seed", *WITHOUT_POINTERS, *KINDS)
 }
-"""Rule → history (kind, seed) that comes out otherwise without it."""
+"""Rule → history (kind, seed) that comes out wrong ("seed", "by intervals"), else otherwise."""
+RECORDINGS = {
+    name: rule.needed_by.removeprefix("recording ")
+    for name, rule in RULES.items()
+    if rule.needed_by.startswith("recording ")
+}
+"""Rule → recording that comes out otherwise without it."""
 LOOP = "0 Q 7:1 R 0+8 bio=1 page=1\n1 s 7:1 R 0+8 bio=1 rq=1\n"
+ORDINARY = INTERVAL_KINDS["ordinary, by intervals"]
 TEXTS = {
     "splits/longer": "0 Q R 0+8 bio=1\n1 G R 0+8 bio=2",
     "splits/same-operation": "0 Q R 0+16 bio=1\n1 G W 0+8 bio=2",
@@ -70,8 +66,40 @@ TEXTS = {
         2 D 7:1 R 0+8 bio=1 rq=1
         3 Q 253:1 R 64+8 bio=2 page=1
         """,
+    "finder/unserved-fronts": """
+        0 QG W 64+8 bio=5
+        2 Q W 0+16 bio=1
+        3 X W 0+8 bio=2 parent=1
+        4 c W 8+8 bio=1
+        """,
+    "finder/flushes-merge-not": """
+        0 QG FW 0+8 bio=1
+        2 QM W 8+8 bio=2
+        """,
+    "finder/unseen-takers": """
+        0 Q W 0+8 bio=1
+        1 I W 0+8 bio=1 rq=1
+        2 Q W 16+8 bio=2
+        3 QM W 8+8 bio=3
+        """,
+    "finder/merges-named-as-joins": """
+        0 QG W 0+8 bio=1
+        2 QG W 8+8 bio=2
+        4 M W 8+8 bio=2
+        """,
+    "finder/bios-end-by-c": """
+        0 Q W 0+8 bio=1
+        1 C W 0+8 rq=1
+        """,
+    "finder/data-may-have-ended": """
+        0 Q FW 0+8 bio=1
+        1 D W 0+8 bio=1 rq=1
+        2 QG FW 0+0 bio=2
+        4 D FF 0+0 rq=2
+        5 C W 0+0 rq=3
+        """,
 }
-"""Rule → events of which the tables are others without it."""
+"""Rule → events of which the tables are others without it; the finder's are without pointers."""
 
 
 def test_rules_have_names_reasons_and_a_proof() -> None:
@@ -87,21 +115,43 @@ def test_rules_have_names_reasons_and_a_proof() -> None:
     assert set(re.findall(r'on\["(.*?)"', text)) == set(rules.NAMES)
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_without_the_rule_a_history_comes_out_wrong(name: str) -> None:
+@pytest.mark.parametrize("name", HISTORIES)
+def test_without_the_rule_a_history_comes_out_wrong_or_otherwise(name: str) -> None:
     # GIVEN a generated history that needs the rule
-    made = history(random.Random(WRONG[name]), 12)
+    kind, seed = HISTORIES[name][0], int(HISTORIES[name][1])
+    if kind == "seed":
+        made = history(random.Random(seed), 12)
+    else:
+        made = {**KINDS, **INTERVAL_KINDS}.get(kind, ORDINARY)(seed)
     log = log_of(made).getvalue()
-    assert complaints(made, by_machine(io.BytesIO(log))) == []
-    # WHEN it is read without the rule / THEN something of it is wrong
+    associate = "intervals" if kind in WITHOUT_POINTERS else "identity"
+    # WHEN it is read with the rule and without it
+    found = by_machine(io.BytesIO(log), associate=associate)
     with without(name):
-        assert complaints(made, by_machine(io.BytesIO(log)))
+        other = by_machine(io.BytesIO(log), associate=associate)
+    # THEN something is wrong without it, or the tables differ
+    if kind in ("seed", "by intervals"):
+        judge = complaints if kind == "seed" else interval_complaints
+        assert judge(made, found) == []
+        assert judge(made, other)
+    else:
+        assert unlike(found, other)
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_without_the_rule_a_recording_comes_out_otherwise(name: str) -> None:
+    # GIVEN a recording
+    path = DATA / RECORDINGS[name]
+    how = "intervals" if path.suffix == ".biotrail" else "auto"
+    # WHEN it is read with the rule and without it / THEN the tables differ
+    found = by_machine(path, associate=how)
+    with without(name):
+        assert unlike(found, by_machine(path, associate=how))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
-    # GIVEN a few events of one address
-    # WHEN they are read with the rule and without it
+    # GIVEN a few events of one address  WHEN they are read with the rule and without it
     requests, bios = (len(table) for table in rows(CASES[name]))
     with without(name):
         fewer = [len(table) for table in rows(CASES[name])]
@@ -113,16 +163,22 @@ def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
 def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
     # GIVEN a few events
     # WHEN they are read with the rule and without it / THEN the tables differ
-    found = rows(TEXTS[name])
+    by_intervals = name.startswith("finder/")
+    found = rows(TEXTS[name], by_intervals)
     with without(name):
-        assert rows(TEXTS[name]) != found
+        assert rows(TEXTS[name], by_intervals) != found
 
 
-def machine() -> Matcher:
-    """Of a log with a loop device whose file is on the disk that `events_of` takes for granted."""
+def machine(by_intervals: bool = False) -> Matcher:
+    """Of a log with a loop device whose file is on the disk that `events_of` takes for granted.
+
+    by_intervals: of a log of blktrace, without that device.
+    """
     backing = {"backing_dev": captures.device_number("254:0")}
-    devices = devices_with([("7:1", {"name": "loop1", "kind": "loop", "loop": backing})])
-    return Matcher(Context(captures.header(devices=devices)), TaskNames(), StackNames())
+    loop = ("7:1", {"name": "loop1", "kind": "loop", "loop": backing})
+    header = captures.header(devices=devices_with([] if by_intervals else [loop]))
+    context = Context(header | ({"backend": "blktrace"} if by_intervals else {}))
+    return Matcher(context, TaskNames(), StackNames(), by_intervals=by_intervals)
 
 
 def decoded(text: str) -> Events:
@@ -131,13 +187,15 @@ def decoded(text: str) -> Events:
     return events
 
 
-def rows(text: str) -> tuple[list[list[int]], list[list[int]]]:
+def rows(text: str, by_intervals: bool = False) -> tuple[list[list[int]], list[list[int]]]:
     """Requests and bios of a few events: some columns of each."""
-    matcher = machine()
+    matcher = machine(by_intervals)
     matcher.take(decoded(text), 0)
     told = matcher.rows(None)
     bios, requests = told.bios, told.requests
     found = [requests.number, requests.bios], [bios.number, bios.request, bios.parent]
+    if by_intervals:
+        found = [requests.number, requests.certainty], [bios.number, bios.request, bios.certainty]
     return np.stack(found[0]).T.tolist(), np.stack(found[1]).T.tolist()
 
 
@@ -159,18 +217,7 @@ def test_a_page_that_is_used_again_keeps_no_family_open() -> None:
     assert len(told.bios) >= count - settle_us // 4 - 1
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_without_the_rule_a_history_comes_out_otherwise(name: str) -> None:
-    # GIVEN a generated history
-    kind, seed = OTHERWISE[name]
-    log = log_of(KINDS[kind](int(seed))).getvalue()
-    # WHEN it is read with the rule and without it / THEN the tables differ
-    found = by_machine(io.BytesIO(log))
-    with without(name):
-        assert unlike(found, by_machine(io.BytesIO(log)))
-
-
 def test_every_rule_is_shown_to_be_needed() -> None:
     # GIVEN all rules / THEN each is in one of these tests, but for those that say why not
     idle = {name for name, rule in RULES.items() if rule.needed_by.startswith("nothing: ")}
-    assert {*WRONG, *CASES, *TEXTS, *OTHERWISE} == set(RULES) - idle
+    assert {*HISTORIES, *RECORDINGS, *CASES, *TEXTS} == set(RULES) - idle

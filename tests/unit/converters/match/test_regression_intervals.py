@@ -1,55 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """Counterexamples to intervals alone that generated histories found, shrunk and named."""
 
-from biotrail.converters.events.tables import NEVER, Certainty
+import pytest
+
+from biotrail.converters.events.tables import Certainty
 from tests.scenarios.cases_more import REQUEST_BASED
-from tests.scenarios.tools import events_of, tables_of
+from tests.scenarios.tools import Tables, events_of, tables_of
 from tests.support.captures import BASE_NS
 
-
-def _by_intervals(text: str) -> list[tuple[int, int, int]]:
-    """(queue, complete, certainty) of each bio, times in µs, of a log that has no pointers."""
-    t = tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
-    times = (t.bios.queue, t.bios.complete)
-    queue, complete = ([(ns - BASE_NS) // 1000 if ns >= 0 else NEVER for ns in c] for c in times)
-    return list(zip(queue, complete, t.bios.certainty.tolist(), strict=True))
-
-
-def test_intervals_a_request_serves_no_sector_twice() -> None:
-    # GIVEN two identical reads, of which one is issued, and nothing told when it was allocated
-    found = _by_intervals(
+CASES = {
+    "a request serves no sector twice": (
+        # GIVEN two identical reads, of which one is issued, and nothing told when it was allocated
         """
         0  Q R 112+8 bio=1
         3  Q R 112+8 bio=2
         20 D R 112+8 bio=1 rq=1
         50 C R 112+8 bio=1 rq=1
-        """
-    )
-    # THEN the request serves one of them, and which is ambiguous
-    assert Certainty.AMBIGUOUS in [c for _, _, c in found]
-    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
-    assert sum(complete >= 0 for _, complete, _ in found) == 1
-
-
-def test_intervals_the_front_of_a_request_ends_first() -> None:
-    # GIVEN a front merge, and a partial completion that ends the bio in front alone
-    found = _by_intervals(
+        """,
+        # THEN the request serves one of them, and which is ambiguous
+        "0-50 ambiguous, 3- ambiguous",
+    ),
+    "the front of a request ends first": (
+        # GIVEN a front merge, and a partial completion that ends the bio in front alone
         """
         0  QGs W 80+8 bio=1 rq=1
         5  QF W 72+8 bio=2
         9  D W 72+16 bio=2 rq=1 bios=2
         50 C W 72+16 bio=2 rq=1 bytes=6656
         70 C W 85+3 bio=1 rq=1
-        """
-    )
-    # THEN the bio behind ends with the rest
-    assert found == [(0, 70, Certainty.INTERVAL), (5, 50, Certainty.INTERVAL)]
-
-
-def test_intervals_two_clones_of_one_place_are_two_bios() -> None:
-    # GIVEN a thread that sends two fsyncs of one mapped device below, one right behind the other,
-    # and a third one when a flush has begun for these
-    found = _by_intervals(
+        """,
+        # THEN the bio behind ends with the rest
+        "0-70 interval, 5-50 interval",
+    ),
+    "two clones of one place are two bios": (
+        # GIVEN a thread that sends two fsyncs of one mapped device below, one right behind the
+        # other, and a third one when a flush has begun for these
         """
         0  A 254:0 FWS 0+0 bio=1 from=252:0+0
         1  A 254:0 FWS 0+0 bio=2 from=252:0+0
@@ -60,17 +45,12 @@ def test_intervals_two_clones_of_one_place_are_two_bios() -> None:
         20 A 254:0 FWS 0+0 bio=3 from=252:0+0
         21 Q 254:0 FWS 0+0 bio=3
         22 G 254:0 FWS 0+0 bio=3
-        """
-    )
-    # THEN which of the three has which request is in doubt for all: the first has had no Q
-    queued = [certainty for queue, _, certainty in found if queue >= 0]
-    assert len(queued) == 3
-    assert all(certainty >= Certainty.AMBIGUOUS for certainty in queued)
-
-
-def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
-    # GIVEN a journal commit on a device that does FUA itself
-    found = _by_intervals(
+        """,
+        # THEN which of the three has which request is in doubt for all: the first has had no Q
+        "- incomplete, 2- ambiguous, 3- ambiguous, 21- ambiguous",
+    ),
+    "a flush first ends with the empty completion": (
+        # GIVEN a journal commit on a device that does FUA itself
         """
         0   QGs FWFS 0+8 bio=1 rq=1
         10  D FF 18446744073709551615+0 rq=9
@@ -79,16 +59,13 @@ def test_intervals_a_flush_first_ends_with_the_empty_completion() -> None:
         66  D WFS 0+8 bio=1 rq=1
         120 C WFS 0+8 bio=1 rq=1
         125 C WFS 0+0 bio=1 rq=1
-        """
-    )
-    # THEN the last completion ends the bio
-    assert found == [(0, 125, Certainty.INTERVAL)]
-
-
-def test_intervals_another_tasks_merge_is_not_sure() -> None:
-    # GIVEN two identical reads that the scheduler holds, and a third behind them: it joins
-    # one of the two, whoever queued them
-    found = _by_intervals(
+        """,
+        # THEN the last completion ends the bio
+        "0-125 interval",
+    ),
+    "another tasks merge is not sure": (
+        # GIVEN two identical reads that the scheduler holds, and a third behind them: it joins
+        # one of the two, whoever queued them
         """
         0   QG R 64+8 bio=1 pid=100
         2   I R 64+8 bio=1 rq=1
@@ -99,16 +76,13 @@ def test_intervals_another_tasks_merge_is_not_sure() -> None:
         50  C R 64+8 bio=1 rq=1
         60  D R 64+16 bio=2 rq=2 chain=2,3
         90  C R 64+16 bio=2 rq=2
-        """
-    )
-    # THEN all three are ambiguous
-    assert [c for _, _, c in found] == [Certainty.AMBIGUOUS] * 3
-
-
-def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> None:
-    # GIVEN two reads that begin at one sector: the first to complete may be part of either, and
-    # so the rest that is requeued is nobody's; a third read joins that rest
-    found = _by_intervals(
+        """,
+        # THEN all three are ambiguous
+        "0-90 ambiguous, 10-50 ambiguous, 20-90 ambiguous",
+    ),
+    "what joins the rest of an unknown request is not sure": (
+        # GIVEN two reads that begin at one sector: the first to complete may be part of either, and
+        # so the rest that is requeued is nobody's; a third read joins that rest
         """
         0  QGs R 100+16 bio=1 rq=1
         4  D R 100+16 bio=1 rq=1
@@ -122,16 +96,13 @@ def test_intervals_what_joins_the_rest_of_an_unknown_request_is_not_sure() -> No
         51 R R 122+2 bio=3 rq=1
         52 D R 122+2 bio=3 rq=1 chain=3
         60 C R 122+2 bio=3 rq=1
-        """
-    )
-    # THEN which completion ends the third is not sure either
-    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
-
-
-def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
-    # GIVEN two discards in one request, of which the first completes and the rest is requeued;
-    # a third joins it without an event, so that its issue fits no request that is known
-    found = _by_intervals(
+        """,
+        # THEN which completion ends the third is not sure either
+        "0- ambiguous, 5- ambiguous, 40-50 ambiguous",
+    ),
+    "what comes into doubt late is marked": (
+        # GIVEN two discards in one request, of which the first completes and the rest is requeued;
+        # a third joins it without an event, so that its issue fits no request that is known
         """
         0  Q D 152+16 bio=1
         1  Q D 168+8 bio=2
@@ -143,16 +114,13 @@ def test_intervals_what_comes_into_doubt_late_is_marked() -> None:
         71 R D 168+16 bio=2 rq=1
         80 D D 168+16 bio=2 rq=1 chain=2,3
         90 C D 168+16 bio=2 rq=1
-        """
-    )
-    # THEN how often the first bio's request was requeued is not sure, though it had ended before
-    assert all(c >= Certainty.AMBIGUOUS for _, _, c in found)
-
-
-def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
-    # GIVEN a read whose completion was missed, as the tag that is given again shows, and after
-    # it a request that takes a neighbour
-    found = _by_intervals(
+        """,
+        # THEN how often the first bio's request was requeued is not sure, though it had ended
+        "0-50 ambiguous, 1- ambiguous, 60- ambiguous",
+    ),
+    "a merge goes to the request that lives": (
+        # GIVEN a read whose completion was missed, as the tag that is given again shows, and after
+        # it a request that takes a neighbour
         """
         0  QGs R 0+8 bio=1 rq=1
         3  D R 0+8 bio=1 rq=1 tag=7/-1 hctx=0
@@ -164,16 +132,12 @@ def test_intervals_a_merge_goes_to_the_request_that_lives() -> None:
         30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
         60 C R 200+16 bio=3 rq=3
         70 C R 100+8 bio=2 rq=2
-        """
-    )
-    # THEN the neighbour ends with the request that took it, not with the one that is lost
-    assert [complete for _, complete, _ in found] == [NEVER, 70, 60, 60]
-    assert [c for _, _, c in found[1:]] == [Certainty.INTERVAL] * 3
-
-
-def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joins() -> None:
-    # GIVEN two bios that begin at one sector, of which one is split, and its front piece joins
-    found = _by_intervals(
+        """,
+        # THEN the neighbour ends with the request that took it, not with the one that is lost
+        "0- lost, 10-70 interval, 20-60 interval, 25-60 interval",
+    ),
+    "the piece of a bio in doubt is in doubt and so is what it joins": (
+        # GIVEN two bios that begin at one sector, of which one is split, and its front piece joins
         """
         0  QGs R 0+8 bio=1 rq=1
         3  Q R 8+40 bio=2
@@ -182,114 +146,71 @@ def test_intervals_the_piece_of_a_bio_in_doubt_is_in_doubt_and_so_is_what_it_joi
         6  M R 8+24 bio=4
         20 D R 0+32 bio=1 rq=1 chain=1,4
         60 C R 0+32 bio=1 rq=1
+        """,
+        # THEN the request that it joined is in doubt too
+        "0-60 ambiguous, 3- ambiguous, 4- ambiguous",
+    ),
+    "what begins where another may go on is not sure": (
+        # GIVEN two requests that begin at one sector, of which one completes in part and is
+        # requeued, and a third where its rest begins
         """
-    )
-    # THEN the request that it joined is in doubt too
-    assert found[0][2] == Certainty.AMBIGUOUS
-
-
-def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
-    # GIVEN a request that is absorbed, and again what absorbed it, by one that was issued and
-    # requeued before
-    t = tables_of(
-        events_of(
-            """
-            0  QGs R 16+8 bio=1 rq=1
-            3  QGs R 8+8 bio=2 rq=2
-            6  m R 16+8 bio=1 rq=1 into=2
-            7  QGsD R 0+8 bio=3 rq=3
-            20 R R 0+8 bio=3 rq=3
-            21 m R 8+16 bio=2 rq=2 into=3
-            30 D R 0+24 bio=3 rq=3 chain=3,2,1
-            60 C R 0+24 bio=3 rq=3
-            """
-        ),
-        devices=(REQUEST_BASED,),
-        header={"backend": "bcc"},
-    )
-    # THEN the bios that it took are issued with its second issue
-    assert [(ns - BASE_NS) // 1000 for ns in t.bios.issue] == [30, 30, 10]
-
-
-def test_intervals_what_begins_where_another_may_go_on_is_not_sure() -> None:
-    # GIVEN two requests that begin at one sector, of which one completes in part and is
-    # requeued, and a third where its rest begins
-    found = tables_of(
-        events_of(
-            """
-            0  QG W 8+8 bio=1
-            2  QG W 8+16 bio=2
-            4  QG W 16+8 bio=3
-            6  D W 8+8 bio=1 rq=1
-            7  D W 8+16 bio=2 rq=2
-            8  D W 16+8 bio=3 rq=3
-            20 C W 8+8 bio=2 rq=2
-            21 R W 16+8 bio=2 rq=2
-            22 D W 16+8 bio=2 rq=2
-            30 C W 16+8 bio=3 rq=3
-            31 C W 16+8 bio=2 rq=2
-            32 C W 8+8 bio=1 rq=1
-            """
-        ),
-        devices=(REQUEST_BASED,),
-        header={"backend": "bcc"},
-    )
-    # THEN none of them is sure
-    assert found.bios.certainty.tolist() == [Certainty.AMBIGUOUS] * 3
-
-
-def test_intervals_discards_that_wait_may_be_one_issue_wherever_they_lie() -> None:
-    # GIVEN discards without allocations, of which two, apart, are issued as one, whose sum two
-    # others that lie together would have as well
-    found = _by_intervals(
+        0  QG W 8+8 bio=1
+        2  QG W 8+16 bio=2
+        4  QG W 16+8 bio=3
+        6  D W 8+8 bio=1 rq=1
+        7  D W 8+16 bio=2 rq=2
+        8  D W 16+8 bio=3 rq=3
+        20 C W 8+8 bio=2 rq=2
+        21 R W 16+8 bio=2 rq=2
+        22 D W 16+8 bio=2 rq=2
+        30 C W 16+8 bio=3 rq=3
+        31 C W 16+8 bio=2 rq=2
+        32 C W 8+8 bio=1 rq=1
+        """,
+        # THEN none of them is sure
+        "0-20 ambiguous, 2- ambiguous, 4-30 ambiguous",
+    ),
+    "discards that wait may be one issue wherever they lie": (
+        # GIVEN discards without allocations, of which two, apart, are issued as one, whose sum two
+        # others that lie together would have as well
         """
         0  Q D 72+24 bio=1
         1  Q D 96+8 bio=2
         2  Q D 40+8 bio=3
         9  D D 72+32 bio=1 rq=1 chain=1,3
         40 C D 72+32 bio=1 rq=1
-        """
-    )
-    # THEN none of them is sure
-    assert {certainty for _, _, certainty in found} == {Certainty.AMBIGUOUS}
-
-
-def test_intervals_a_discard_may_have_grown_to_what_another_is() -> None:
-    # GIVEN two discards that begin at one sector, and the issue of the shorter, which grew
-    found = _by_intervals(
+        """,
+        # THEN none of them is sure
+        "0-40 ambiguous, 1-40 ambiguous, 2- ambiguous",
+    ),
+    "a discard may have grown to what another is": (
+        # GIVEN two discards that begin at one sector, and the issue of the shorter, which grew
         """
         0  QG D 0+16 bio=1
         2  QG D 0+8 bio=2
         4  Q D 80+8 bio=3
         9  D D 0+16 bio=2 rq=2 chain=2,3
         40 C D 0+16 bio=2 rq=2
-        """
-    )
-    # THEN which of them it is, is not sure
-    assert found[0] == (0, 40, Certainty.AMBIGUOUS)
-    assert all(certainty >= Certainty.AMBIGUOUS for _, _, certainty in found)
-
-
-def test_intervals_what_a_task_holds_back_may_be_no_place_to_merge() -> None:
-    # GIVEN a request in the scheduler and one in a task's plug, at the same place, and a bio of
-    # that task that joins the first of them: the other differs in what no event tells
-    found = _by_intervals(
+        """,
+        # THEN which of them it is, is not sure
+        "0-40 ambiguous, 2- ambiguous, 4- incomplete",
+    ),
+    "what a task holds back may be no place to merge": (
+        # GIVEN a request in the scheduler and one in a task's plug, at the same place, and a bio of
+        # that task that joins the first of them: the other differs in what no event tells
         """
         0  QGI W 112+16 bio=1 rq=1
         3  QG W 112+16 bio=2
         5  QF W 104+8 bio=3
         20 D W 104+24 bio=3 rq=1 chain=3,1
         60 C W 104+24 bio=3 rq=1
-        """
-    )
-    # THEN all three are in doubt
-    assert [certainty for _, _, certainty in found] == [Certainty.AMBIGUOUS] * 3
-
-
-def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
-    # GIVEN a request whose end was lost: its tag is used again, so its made-up identity is, too,
-    # by one of two requests that are later confused
-    found = _by_intervals(
+        """,
+        # THEN all three are in doubt
+        "0- ambiguous, 3-60 ambiguous, 5-60 ambiguous",
+    ),
+    "doubts stay with the request that they are about": (
+        # GIVEN a request whose end was lost: its tag is used again, so its made-up identity is,
+        # too, by one of two requests that are later confused
         """
         0  QG W 80+8 bio=9
         2  D W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
@@ -300,20 +221,12 @@ def test_intervals_doubts_stay_with_the_request_that_they_are_about() -> None:
         17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
         30 C R 56+8 bio=2 rq=2
         31 C R 48+8 bio=3 rq=3
-        """
-    )
-    # THEN the first is lost, and in no doubt; which of the two waits is not sure
-    assert [certainty for _, _, certainty in found] == [
-        Certainty.LOST,
-        Certainty.AMBIGUOUS,
-        Certainty.INTERVAL,
-        Certainty.AMBIGUOUS,
-    ]
-
-
-def test_intervals_nothing_merges_into_a_fua_write() -> None:
-    # GIVEN two writes that end at one sector, one of them FUA, and a third behind them that merges
-    found = _by_intervals(
+        """,
+        # THEN the first is lost, and in no doubt; which of the two waits is not sure
+        "0- lost, 10-31 ambiguous, 12-30 interval, 15- ambiguous",
+    ),
+    "nothing merges into a fua write": (
+        # GIVEN two writes that end at one sector, one of them FUA, and a third that merges behind
         """
         0   QGs WFS 64+8 bio=1 rq=1
         3   QGs W 56+16 bio=2 rq=2
@@ -322,11 +235,47 @@ def test_intervals_nothing_merges_into_a_fua_write() -> None:
         21  D W 56+24 bio=2 rq=2 bios=2
         70  C WFS 64+8 bio=1 rq=1
         90  C W 56+24 bio=2 rq=2
+        """,
+        # THEN the merge is certain: REQ_FUA is one of REQ_NOMERGE_FLAGS
+        "0-70 interval, 3-90 interval, 6-90 interval",
+    ),
+}
+"""Name → events, and each bio: queue-complete (µs; nothing: not known), certainty."""
+
+
+def without_pointers(text: str) -> Tables:
+    return tables_of(events_of(text), devices=(REQUEST_BASED,), header={"backend": "bcc"})
+
+
+def us(ns: int) -> str:
+    return str((ns - BASE_NS) // 1000) if ns >= 0 else ""
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_intervals(name: str) -> None:
+    # GIVEN the events of a case  WHEN their log, which has no pointers, is read
+    events, expected = CASES[name]
+    bios = without_pointers(events).bios
+    # THEN each bio is as expected, and marked where it is in doubt
+    rows = zip(bios.queue, bios.complete, bios.certainty, strict=True)
+    found = [f"{us(q)}-{us(end)} {Certainty(c).name.lower()}" for q, end, c in rows]
+    assert ", ".join(found) == expected
+
+
+def test_intervals_a_bio_is_issued_after_the_last_merge_that_moved_it() -> None:
+    # GIVEN a request that is absorbed, and again what absorbed it, by one that was issued and
+    # requeued before
+    t = without_pointers(
         """
+            0  QGs R 16+8 bio=1 rq=1
+            3  QGs R 8+8 bio=2 rq=2
+            6  m R 16+8 bio=1 rq=1 into=2
+            7  QGsD R 0+8 bio=3 rq=3
+            20 R R 0+8 bio=3 rq=3
+            21 m R 8+16 bio=2 rq=2 into=3
+            30 D R 0+24 bio=3 rq=3 chain=3,2,1
+            60 C R 0+24 bio=3 rq=3
+            """
     )
-    # THEN the merge is certain: REQ_FUA is one of REQ_NOMERGE_FLAGS
-    assert found == [
-        (0, 70, Certainty.INTERVAL),
-        (3, 90, Certainty.INTERVAL),
-        (6, 90, Certainty.INTERVAL),
-    ]
+    # THEN the bios that it took are issued with its second issue
+    assert [(ns - BASE_NS) // 1000 for ns in t.bios.issue] == [30, 30, 10]

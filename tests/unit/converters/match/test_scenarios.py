@@ -24,13 +24,8 @@ from tests.support.captures import Event
 
 # The twenty scenarios of the block layer, each as its events and as its lifecycles.
 
-CASES = [
-    *cases.CASES,
-    *cases_more.CASES,
-    *variants.CASES,
-    *stacks.CASES,
-    *losses.CASES,
-]
+WHOLE = [*cases.CASES, *cases_more.CASES, *variants.CASES, *stacks.CASES]
+CASES = [*WHOLE, *losses.CASES]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.slug)
@@ -42,14 +37,6 @@ def test_scenario(case: Scenario) -> None:
 
 
 # Every scenario again: on kernels with fewer events, with fewer events asked for, in windows.
-
-WHOLE = [
-    *cases.CASES,
-    *cases_more.CASES,
-    *variants.CASES,
-    *stacks.CASES,
-]
-REDUCED = [*WHOLE, *losses.CASES]
 LATE = cases_more.LATE_ARRIVAL
 MINIMAL = EVENT_SETS["minimal"]
 WINDOW_SCALE = 20_000_000
@@ -90,22 +77,18 @@ def test_without_block_io_start(case: Scenario) -> None:
     full = run(case)
     t = tables_of(without(case, STARTS), devices=case.devices)
     # THEN nothing but the requests' start is different
-    assert facts(t.bios, [*BIO_FACTS, "getrq", "insert"]) == facts(
-        full.bios, [*BIO_FACTS, "getrq", "insert"]
-    )
+    queued = [*BIO_FACTS, "getrq", "insert"]
+    assert facts(t.bios, queued) == facts(full.bios, queued)
     inserted = [*REQUEST_FACTS, "insert"]
-    found = list(facts(t.requests, inserted))
-    wanted = facts(full.requests, inserted)
+    found, wanted = facts(t.requests, inserted), facts(full.requests, inserted)
     if "m" in {e["letter"] for e in events_of(case.given)}:
         # A request that is absorbed before anything names it is known by its m alone.
-        found = [r for r in found if r[4] >= 0]
-        wanted = [r for r in wanted if r[4] >= 0]
+        found, wanted = ([r for r in rows if r[4] >= 0] for rows in (found, wanted))
     assert found == wanted
     assert parents(t) == parents(full)
     # THEN stages are those of the bios, to the nanosecond
-    assert np.array_equal(t.bio_stages.stage, full.bio_stages.stage)
-    assert np.array_equal(t.bio_stages.start, full.bio_stages.start)
-    assert np.array_equal(t.bio_stages.end, full.bio_stages.end)
+    for column in ("stage", "start", "end"):
+        assert np.array_equal(getattr(t.bio_stages, column), getattr(full.bio_stages, column))
 
 
 @pytest.mark.parametrize("case", WHOLE, ids=lambda c: c.slug)
@@ -122,7 +105,7 @@ def test_with_the_minimal_set_of_events(case: Scenario) -> None:
     assert found == [r for r in facts(full.requests, REQUEST_FACTS) if r[3] >= 0]
 
 
-@pytest.mark.parametrize("case", [c for c in REDUCED if c is not LATE], ids=lambda c: c.slug)
+@pytest.mark.parametrize("case", [c for c in CASES if c is not LATE], ids=lambda c: c.slug)
 def test_in_windows_of_one_event(case: Scenario) -> None:
     # GIVEN a scenario slowed down, so that every event ends a window
     given = events_of(case.given, WINDOW_SCALE)
@@ -182,8 +165,7 @@ def test_what_ranges_do_not_tell_is_marked(other: Otherwise) -> None:
 @pytest.mark.parametrize("case", [*SAME, *(o.case for o in OTHERWISE)], ids=lambda c: c.slug)
 def test_with_the_minimal_set_nothing_is_claimed_that_pointers_deny(case: Scenario) -> None:
     # GIVEN a scenario recorded with the minimal set, which tells no allocations
-    minimal = EVENT_SETS["minimal"]
-    events = [e for e in events_of(case.given) if e["letter"] in minimal]
+    events = [e for e in events_of(case.given) if e["letter"] in MINIMAL]
     exact = tables_of(events, devices=case.devices)
     # WHEN its log is read without pointers
     found = tables_of(events, devices=case.devices, associate="intervals")

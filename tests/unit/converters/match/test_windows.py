@@ -3,7 +3,7 @@
 
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import resources
 from pathlib import Path
 
@@ -27,6 +27,7 @@ from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
+from tests.simulation.model import History
 from tests.simulation.plain_cases import CASES, history_of
 from tests.simulation.plain_loads import plain_history
 from tests.support import captures, path_sample
@@ -47,42 +48,43 @@ def short_holds(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.parametrize("window", [700, 4_000])
 def test_a_real_log_has_the_same_tables(window) -> None:
-    # GIVEN a real log, read in one window  WHEN it is read in others
-    # THEN all tables and the account are the same
+    # GIVEN a real log, read in one window  WHEN it is read in others  THEN tables and account are
+    # the same
     assert differences(windows_of(DEMO, 1 << 20), windows_of(DEMO, window)) == []
 
 
-@pytest.mark.parametrize("window", [1, 30, 10_000])
-def test_windows_of_any_size_have_the_same_tables(short_holds, window) -> None:
-    # GIVEN a log of a real stack of devices, read in one window  WHEN it is read in others
-    whole = windows_of(KERNELS[-1], 1 << 20)
-    # THEN the tables are the same
-    assert differences(whole, windows_of(KERNELS[-1], window)) == []
-
-
-@pytest.mark.parametrize("seed", range(40))
-def test_made_up_histories_have_the_same_tables(short_holds, seed) -> None:
-    # GIVEN a history of all that the block layer does, with losses, cut into small windows
-    made = history(random.Random(seed), 12)
-    # WHEN its log is read in one window  THEN the tables are the same
-    whole = windows_of(log_of(made), 1 << 20, "identity")
-    assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_stacked_devices_have_the_same_tables(short_holds, seed) -> None:
-    # GIVEN a history of dm, md and partitions that is mostly plain, in windows of some size
-    made = plain_history(random.Random(seed), stacked=True)
-    # WHEN its log is read in one window  THEN the tables are the same
-    whole = windows_of(log_of(made), 1 << 20, "identity")
-    assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
-
-
-@pytest.mark.parametrize("log", KERNELS, ids=lambda log: log.stem)
-def test_logs_of_real_stacks_have_the_same_tables(short_holds, log) -> None:
+@pytest.mark.parametrize(
+    ("log", "window"),
+    [*((log, 40) for log in KERNELS), *((KERNELS[-1], window) for window in (1, 30, 10_000))],
+    ids=lambda value: value.stem if isinstance(value, Path) else str(value),
+)
+def test_logs_of_real_stacks_have_the_same_tables(short_holds, log, window) -> None:
     # GIVEN what some kernel recorded of LVM upon md's mirror upon two partitions
-    # WHEN it is read in one window and in small ones  THEN the tables are the same
-    assert differences(windows_of(log, 1 << 20), windows_of(log, 40)) == []
+    # WHEN it is read in one window and in others  THEN the tables are the same
+    assert differences(windows_of(log, 1 << 20), windows_of(log, window)) == []
+
+
+def with_missing(seed: int) -> list[History]:
+    rng = random.Random(seed)
+    return [faulty(plain_history(rng), fault, rng) for fault in MISSING[seed::4]]
+
+
+HISTORIES: dict[str, Callable[[], list[History]]] = {
+    **{f"losses {n}": lambda n=n: [history(random.Random(n), 12)] for n in range(40)},
+    **{f"stack {n}": lambda n=n: [plain_history(random.Random(n), stacked=True)] for n in range(8)},
+    **{f"missing records {n}": lambda n=n: with_missing(n) for n in range(4)},
+    **{case.name: lambda case=case: [history_of(case)] for case in CASES},
+}
+"""All that the block layer does, with losses; dm, md and partitions; what was made by hand."""
+
+
+@pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)
+def test_histories_have_the_same_tables(short_holds, make) -> None:
+    # GIVEN histories, cut into small windows
+    for made in make():
+        # WHEN their logs are read in one window  THEN the tables are the same
+        whole = windows_of(log_of(made), 1 << 20, "identity")
+        assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
 
 
 def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
@@ -105,26 +107,6 @@ def test_the_path_is_the_same(tmp_path) -> None:
     # THEN the path's tables are the same
     assert sum(len(w.path.bios) + len(w.path.interrupts) for w in cut[1] if w.path) > 0
     assert differences(whole, cut) == []
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_missing_records_make_no_difference(short_holds, seed) -> None:
-    # GIVEN histories of which records are missing
-    rng = random.Random(seed)
-    made = [faulty(plain_history(rng), fault, rng) for fault in MISSING[seed::4]]
-    # WHEN their logs are read in windows of two sizes  THEN the tables are the same
-    for one in made:
-        whole = windows_of(log_of(one), 1 << 20, "identity")
-        assert differences(whole, windows_of(log_of(one), one.window_events, "identity")) == []
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_histories_made_by_hand_have_the_same_tables(short_holds, case) -> None:
-    # GIVEN a history of a few records, some of them missing or contradictory
-    made = history_of(case)
-    # WHEN its log is read in windows of two sizes  THEN the tables are the same
-    whole = windows_of(log_of(made), 1 << 20, "identity")
-    assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
 
 
 @pytest.mark.parametrize("window", [1, 5, 100, 10_000, 1_000_000])

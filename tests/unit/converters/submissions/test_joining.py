@@ -47,13 +47,24 @@ def sample() -> SubmissionLog:
     return log
 
 
-def test_a_log_without_the_part_has_no_submissions() -> None:
+def test_bios_of_one_request_are_one_row() -> None:
     # GIVEN a log with calls and without submissions WHEN it is read THEN there is no row
     log = SubmissionLog()
     log.bio(1000, 2000, call=IO_URING_ENTER, entry=900)
     rows, paths = submissions_of(io.BytesIO(log.data()))
     assert len(rows) == 0
     assert paths.submission.tolist() == [-1]
+    # GIVEN a request of three bios that end in another order WHEN it is read
+    log = SubmissionLog()
+    for at, end in ((1100, 5000), (1200, 3000), (1300, 4000)):
+        log.ring_bio(at, end, REQ, 1000)
+    log.completes(5600, REQ, 1000, result=12288)
+    rows, paths = submissions_of(io.BytesIO(log.data()))
+    # THEN it is numbered by its first bio, begins with that and ends with the last
+    assert times(rows) == [(1000, 1100, 5000, 5600, None)]
+    assert (rows.bios[0], rows.bytes[0], rows.result[0]) == (3, 12288, 12288)
+    assert rows.number[0] == paths.number.min()
+    assert set(paths.submission.tolist()) == {rows.number[0]}
 
 
 def test_a_submission_has_what_its_records_say() -> None:
@@ -68,20 +79,6 @@ def test_a_submission_has_what_its_records_say() -> None:
     assert (rows.runner[0], rows.joined[0]) == (Runner.INLINE, Joined.IOCB)
     # AND the bio has its number
     assert paths.submission.tolist() == rows.number.tolist() == paths.number.tolist()
-
-
-def test_bios_of_one_request_are_one_row() -> None:
-    # GIVEN a request of three bios that end in another order WHEN it is read
-    log = SubmissionLog()
-    for at, end in ((1100, 5000), (1200, 3000), (1300, 4000)):
-        log.ring_bio(at, end, REQ, 1000)
-    log.completes(5600, REQ, 1000, result=12288)
-    rows, paths = submissions_of(io.BytesIO(log.data()))
-    # THEN it is numbered by its first bio, begins with that and ends with the last
-    assert times(rows) == [(1000, 1100, 5000, 5600, None)]
-    assert (rows.bios[0], rows.bytes[0], rows.result[0]) == (3, 12288, 12288)
-    assert rows.number[0] == paths.number.min()
-    assert set(paths.submission.tolist()) == {rows.number[0]}
 
 
 def test_an_address_that_is_used_again_is_another_request() -> None:

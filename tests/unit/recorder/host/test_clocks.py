@@ -11,7 +11,7 @@ from biotrail.recorder.host import clocks, host, memory_limit
 from biotrail.recorder.host.host import processors
 
 
-def test_host_facts_and_readings_of_the_clocks() -> None:
+def test_host_facts_and_readings_of_the_clocks(tmp_path: Path) -> None:
     # GIVEN the three clocks
     names = {"monotonic": time.CLOCK_MONOTONIC, "boottime": time.CLOCK_BOOTTIME}
     before = {name: time.clock_gettime_ns(clock) for name, clock in names.items()}
@@ -23,6 +23,14 @@ def test_host_facts_and_readings_of_the_clocks() -> None:
     for name in names:
         assert before[name] <= taken[name] <= after[name]
     assert all(type(value) is int for value in taken.values())
+    # GIVEN this host WHEN its facts are taken THEN they are what the system says
+    facts = host.facts()
+    assert facts["name"] == os.uname().nodename
+    assert facts["kernel"] == {"release": os.uname().release, "version": os.uname().version}
+    assert facts["machine"] == os.uname().machine
+    assert facts["cpus"] >= 1
+    # AND of a host without any of the files that facts come from nothing is made up
+    assert set(host.facts(tmp_path)) == {"name", "machine", "cpus", "memory_bytes", "kernel"}
     # GIVEN lines that are cut or no numbers  WHEN they are read  THEN no processor is made up
     assert processors("CPU part\t: 0xd08\nCPU implementer\t: 0x41\n") is None
     assert processors("CPU implementer\t: arm\nCPU part\t: 0xd08\n") is None
@@ -50,18 +58,6 @@ def test_the_tightest_of_several_brackets_is_kept(monkeypatch: pytest.MonkeyPatc
     taken = clocks.reading()
     # THEN it is that of 40 ns: its middle, and half its width as uncertainty
     assert taken == {"monotonic": 1_020_920, "boottime": 5, "realtime": 6, "uncertainty": 20}
-
-
-def test_host_facts_are_those_of_this_host(tmp_path: Path) -> None:
-    # GIVEN this host WHEN its facts are taken
-    facts = host.facts()
-    # THEN they are what the system says
-    assert facts["name"] == os.uname().nodename
-    assert facts["kernel"] == {"release": os.uname().release, "version": os.uname().version}
-    assert facts["machine"] == os.uname().machine
-    assert facts["cpus"] >= 1
-    # AND of a host without any of the files that facts come from nothing is made up
-    assert set(host.facts(tmp_path)) == {"name", "machine", "cpus", "memory_bytes", "kernel"}
 
 
 def cpu(number: int, implementer: str, part: str) -> str:
@@ -153,15 +149,36 @@ def group(directory: Path, v2: bool, limit: object, used: int, files: int = 0) -
     (directory / "memory.stat").write_text(stat)
 
 
-def room(tmp_path: Path, mount: str, own: str, available: int | None = None) -> int | None:
-    """Return the room of a process with these lines of mountinfo and /proc/self/cgroup."""
-    (tmp_path / "mountinfo").write_text(mount)
-    (tmp_path / "own").write_text(own)
-    meminfo = tmp_path / "meminfo"
+def limit_of(
+    tmp_path: Path, mount: str, own: str, available: int | None = None
+) -> memory_limit.Room | None:
+    """The room of a process with these lines of mountinfo and /proc/self/cgroup."""
     line = "" if available is None else f"MemAvailable: {available} kB\n"
-    meminfo.write_text(f"MemFree: 1 kB\n{line}")
-    found = memory_limit.room(str(tmp_path / "mountinfo"), str(tmp_path / "own"), str(meminfo))
+    files = {"mountinfo": mount, "own": own, "meminfo": f"MemFree: 1 kB\n{line}"}
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    return memory_limit.room(*(str(tmp_path / name) for name in files))
+
+
+def room(tmp_path: Path, mount: str, own: str) -> int | None:
+    found = limit_of(tmp_path, mount, own)
     return None if found is None else found.bytes
+
+
+@pytest.mark.parametrize(
+    ("available", "left", "limit"),
+    [
+        (200 << 10, 100, "are left below the limit of {}/v2, 300 MiB"),
+        (50 << 10, 50, "of this machine's memory are available"),
+    ],
+)
+def test_what_limits_is_named(tmp_path: Path, available: int, left: int, limit: str) -> None:
+    # GIVEN a group with 100 MiB left, on a machine with more, or with less
+    group(tmp_path / "v2", True, 300 * MIB, 200 * MIB)
+    mount = f"36 31 0:33 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
+    # WHEN it is asked for THEN the tighter one counts, and a message can say which it is
+    found = limit_of(tmp_path, mount, "0::/\n", available)
+    assert found == memory_limit.Room(left * MIB, limit.format(tmp_path))
 
 
 @pytest.mark.parametrize("v2", [True, False])
@@ -202,18 +219,3 @@ def test_without_a_limit_there_is_none(tmp_path: Path, own: str) -> None:
     assert room(tmp_path, mount, own) is None
     # AND what cannot be read is no limit
     assert memory_limit.room(*[str(tmp_path / "none")] * 3) is None
-
-
-def test_what_limits_is_named(tmp_path: Path) -> None:
-    # GIVEN a group with 100 MiB left, on a machine with more, or with less
-    group(tmp_path / "v2", True, 300 * MIB, 200 * MIB)
-    mount = f"36 31 0:33 / {tmp_path}/v2 rw - cgroup2 cgroup2 rw\n"
-    assert room(tmp_path, mount, "0::/\n", 200 << 10) == 100 * MIB
-    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
-    # WHEN it is asked for THEN the tighter one counts, and a message can say which it is
-    assert found is not None
-    assert found.limit == f"are left below the limit of {tmp_path}/v2, 300 MiB"
-    assert room(tmp_path, mount, "0::/\n", 50 << 10) == 50 * MIB
-    found = memory_limit.room(*(str(tmp_path / name) for name in ("mountinfo", "own", "meminfo")))
-    assert found is not None
-    assert found.limit == "of this machine's memory are available"

@@ -60,6 +60,8 @@ CRI = {
 }
 POD = {UID: {"name": "web-0", "namespace": "shop"}}
 IN_POD = {"name": "nginx", "pod": UID}
+PODMAN = {"name": "db", "runtime": "podman"}
+CONTAINERD = {"runtime": "containerd"}
 
 
 @pytest.mark.parametrize(
@@ -70,35 +72,26 @@ IN_POD = {"name": "nginx", "pod": UID}
         (docker, {"name": "web", "runtime": "docker"}, {}),
         (
             lambda root: docker(root, f"/k8s_nginx_web-0_shop_{UID}_0"),
-            {**IN_POD, "runtime": "docker"},
-            POD,
+            *({**IN_POD, "runtime": "docker"}, POD),
         ),
-        (lambda root: storage(root, ["db"]), {"name": "db", "runtime": "podman"}, {}),
+        (lambda root: storage(root, ["db"]), PODMAN, {}),
         (
             lambda root: storage(root, ["db"], "vfs-containers/volatile-containers.json"),
-            {"name": "db", "runtime": "podman"},
-            {},
+            *(PODMAN, {}),
         ),
         (
             lambda root: storage(root, [f"k8s_POD_web-0_shop_{UID}_0"]),
-            {"name": "POD", "pod": UID, "runtime": "cri-o"},
-            POD,
+            *({"name": "POD", "pod": UID, "runtime": "cri-o"}, POD),
         ),
-        (lambda root: bundle(root, CRI), {**IN_POD, "runtime": "containerd"}, POD),
-        (
-            lambda root: bundle(root, CRI, "run/k3s/containerd"),
-            {**IN_POD, "runtime": "containerd"},
-            POD,
-        ),
+        (lambda root: bundle(root, CRI), {**IN_POD, **CONTAINERD}, POD),
+        (lambda root: bundle(root, CRI, "run/k3s/containerd"), {**IN_POD, **CONTAINERD}, POD),
         (
             lambda root: bundle(root, {**CRI, "io.kubernetes.cri.container-type": "sandbox"}),
-            {"name": "POD", "pod": UID, "runtime": "containerd"},
-            POD,
+            *({"name": "POD", "pod": UID, **CONTAINERD}, POD),
         ),
         (
             lambda root: bundle(root, {"nerdctl/name": "cache"}, of="default"),
-            {"name": "cache", "runtime": "containerd"},
-            {},
+            *({"name": "cache", **CONTAINERD}, {}),
         ),
     ],
 )
@@ -122,11 +115,16 @@ def test_pods_without_containers_have_names(tmp_path: Path) -> None:
     assert resolve([], [UID, "other"], str(tmp_path)) == {"containers": {}, "pods": POD}
 
 
-def test_docker_data_may_lie_elsewhere(tmp_path: Path) -> None:
+def test_docker_data_may_lie_elsewhere_and_names_may_be_hostile(tmp_path: Path) -> None:
     # GIVEN Docker with its data elsewhere / WHEN looked up / THEN it is read there
     put(tmp_path / "etc/docker/daemon.json", {"data-root": "/srv/docker"})
     docker(tmp_path, place="srv/docker")
     assert resolve([A], [], str(tmp_path))["containers"][A]["name"] == "web"
+    # GIVEN a name that no encoding has / WHEN looked up / THEN it can be encoded
+    file = tmp_path / f"srv/docker/containers/{A}/config.v2.json"
+    put(file, '{"Name": "/\\ud800\\u001b[2J"}')
+    name = resolve([A], [], str(tmp_path))["containers"][A]["name"]
+    assert name == "\ufffd\ufffd\ufffd\x1b[2J"
 
 
 @pytest.mark.parametrize(
@@ -160,13 +158,3 @@ def test_links_pipes_and_paths_that_are_no_ids_are_not_read(tmp_path: Path) -> N
     path.unlink()
     os.mkfifo(path)
     assert resolve([A], [], str(tmp_path))["containers"] == {}
-
-
-def test_hostile_names_can_be_written(tmp_path: Path) -> None:
-    # GIVEN a name that no encoding has / WHEN looked up / THEN it can be encoded
-    put(
-        tmp_path / f"var/lib/docker/containers/{A}/config.v2.json",
-        '{"Name": "/\\ud800\\u001b[2J"}',
-    )
-    name = resolve([A], [], str(tmp_path))["containers"][A]["name"]
-    assert name == "\ufffd\ufffd\ufffd\x1b[2J"

@@ -102,25 +102,13 @@ def server(root: Path) -> Host:
 def _nvme(made: Host) -> str:
     """Add an NVMe disk with two partitions; the directory of the second one."""
     nvme = made.add(
-        NVME,
-        "259:0",
-        1000,
-        ro="0",
-        removable="0",
-        queue__scheduler="[none] mq-deadline kyber",
-        queue__rotational="0",
-        queue__write_cache="write back",
-        queue__nr_requests="1023",
-        queue__max_sectors_kb="1280",
-        queue__logical_block_size="512",
-        queue__zoned="none",
-        mq__0__cpu_list="0",
-        mq__1__cpu_list="1",
-        device__model="Samsung SSD 980 PRO    ",
-        device__serial="S5GX  ",
-        device__firmware_rev="5B2QGXA7",
-        wwid="eui.0025",
-    )
+        NVME, "259:0", 1000, ro="0", removable="0",
+        queue__scheduler="[none] mq-deadline kyber", queue__rotational="0",
+        queue__write_cache="write back", queue__nr_requests="1023", queue__max_sectors_kb="1280",
+        queue__logical_block_size="512", queue__zoned="none",
+        mq__0__cpu_list="0", mq__1__cpu_list="1", device__model="Samsung SSD 980 PRO    ",
+        device__serial="S5GX  ", device__firmware_rev="5B2QGXA7", wwid="eui.0025",
+    )  # fmt: skip
     made.add(f"{NVME}/nvme0n1p1", "259:1", 100, partition="1", start="8", ro="0")
     data = made.add(f"{NVME}/nvme0n1p2", "259:2", 800, partition="2", start="200", ro="1")
     made.link(f"{nvme}/device/driver", "sys/drivers/nvme")
@@ -151,36 +139,20 @@ def test_facts_of_each_kind_of_device(host: Host) -> None:
     found = host.snapshot()
     # THEN an NVMe disk has every fact, and no key for those it has not
     assert found["nvme0n1"] == {
-        "dev": dev(259, 0),
-        "name": "nvme0n1",
-        "kind": "disk",
-        "disk": dev(259, 0),
-        "sectors": 1000,
-        "scheduler": "none",
-        "rotational": False,
-        "write_cache": "write back",
+        "dev": dev(259, 0), "name": "nvme0n1", "kind": "disk", "disk": dev(259, 0),
+        "sectors": 1000, "scheduler": "none", "rotational": False, "write_cache": "write back",
         "queue": {
-            "nr_requests": 1023,
-            "max_sectors_kb": 1280,
-            "logical_block_size": 512,
+            "nr_requests": 1023, "max_sectors_kb": 1280, "logical_block_size": 512,
             "nr_hw_queues": 2,
         },
-        "model": "Samsung SSD 980 PRO",
-        "serial": "S5GX",
-        "firmware": "5B2QGXA7",
-        "wwid": "eui.0025",
-        "driver": "nvme",
-    }
+        "model": "Samsung SSD 980 PRO", "serial": "S5GX", "firmware": "5B2QGXA7",
+        "wwid": "eui.0025", "driver": "nvme",
+    }  # fmt: skip
     # AND each partition says where it lies on which disk, in sectors
     assert found["nvme0n1p1"] == {
-        "dev": dev(259, 1),
-        "name": "nvme0n1p1",
-        "kind": "partition",
-        "disk": dev(259, 0),
-        "start": 8,
-        "sectors": 100,
-        "mounts": ["/"],
-    }
+        "dev": dev(259, 1), "name": "nvme0n1p1", "kind": "partition", "disk": dev(259, 0),
+        "start": 8, "sectors": 100, "mounts": ["/"],
+    }  # fmt: skip
     assert found["nvme0n1p2"]["start"] == 200
     assert found["nvme0n1p2"]["read_only"] is True
     # AND what is stacked names what is right below, ordered
@@ -205,21 +177,28 @@ def test_facts_of_each_kind_of_device(host: Host) -> None:
     }  # fmt: skip
 
 
-def test_a_loop_device_over_a_file_names_the_device_below(host: Host) -> None:
-    # GIVEN a loop device whose file is on a file system that the mounts know
+def test_a_file_names_the_device_below(host: Host) -> None:
+    # GIVEN a file on a file system that the mounts know, a loop device over it
     image = host.root / "image"
     image.touch()
     below = kernel_dev(image.stat().st_dev)
-    host.add("scsi/sdz", f"{below >> 20}:{below & 0xFFFFF}", 10)
-    host.mounts(f"30 1 {below >> 20}:{below & 0xFFFFF} / /data rw - ext4 /dev/sdz rw")
+    number = f"{below >> 20}:{below & 0xFFFFF}"
+    host.add("scsi/sdz", number, 10)
+    host.mounts(f"30 1 {number} / /data rw - ext4 /dev/sdz rw")
     host.add("virtual/block/loop2", "7:2", 8, loop__backing_file=str(image))
-    # and one over a block device
+    # AND one over a block device
     host.add("virtual/block/loop3", "7:3", 8, loop__backing_file=str(host.root / "dev/sda"))
-    # WHEN a snapshot is taken
+    # WHEN a snapshot is taken THEN each names the device
     found = host.snapshot()
-    # THEN each names the device
     assert found["loop2"]["loop"]["backing_dev"] == below
     assert found["loop3"]["loop"]["backing_dev"] == dev(8, 0)
+    # WHEN the file is given as a device THEN the error names the disk
+    with pytest.raises(ProbeError, match="it lies on sdz: name that"):
+        devices.resolve(str(image), host.roots)
+    # GIVEN a node for a device that the kernel does not have WHEN it is resolved THEN that is said
+    host.nodes[os.path.realpath(host.root / "dev/sda")] = dev(8, 240)
+    with pytest.raises(ProbeError, match=r"8:240, which .* does not list"):
+        devices.resolve(f"{host.root}/dev/sda", host.roots)
 
 
 def test_what_else_a_snapshot_shows(host: Host, tmp_path: Path) -> None:
@@ -301,7 +280,9 @@ def test_paths_to_an_nvme_disk_are_below_it_and_recorded_with_it(shared: Host) -
 def test_paths_that_come_and_go_are_followed(shared: Host) -> None:
     # GIVEN a disk with two paths, of which one goes away, and then the other's number is not told
     disk, answers = dev(259, 9), [device_paths.is_spread(dev(259, 9), shared.roots)]
-    (shared.root / "sys/class/block/nvme1c2n1").unlink()
+    path = shared.root / "sys/class/block/nvme1c2n1"
+    target = path.readlink()
+    path.unlink()
     answers.append(device_paths.is_spread(disk, shared.roots))
     shared.write("proc/diskstats", " 0 0 nvme1c1n1 0\n")
     answers.append(device_paths.is_spread(disk, shared.roots))
@@ -309,10 +290,8 @@ def test_paths_that_come_and_go_are_followed(shared: Host) -> None:
     # THEN they need not while its one path is known
     assert answers == [True, False, True]
     assert not device_paths.is_spread(dev(259, 0), shared.roots)
-
-
-def test_a_path_that_goes_away_is_left_out(shared: Host) -> None:
     # GIVEN a path that /proc/diskstats does not list any more
+    path.symlink_to(target)
     shared.write("proc/diskstats", " 259 8 nvme1c2n1 0\n")
     # WHEN a snapshot is taken  THEN the disk stands on the other
     assert shared.snapshot()["nvme1n1"]["stacked_on"] == [dev(259, 8)]
@@ -322,13 +301,11 @@ def test_a_path_that_goes_away_is_left_out(shared: Host) -> None:
 
 
 def test_thousands_of_devices_come_in_order(tmp_path: Path) -> None:
-    # GIVEN a host with 2,000 disks
+    # GIVEN a host with 2,000 disks WHEN a snapshot is taken THEN all are there, by number
     made = Host(tmp_path)
     for i in range(2000):
         made.add(f"d/sd{i}", f"8:{i}", i)
-    # WHEN a snapshot is taken
     found = devices.snapshot(made.roots)
-    # THEN all are there, by number
     assert [entry["dev"] for entry in found] == [dev(8, i) for i in range(2000)]
 
 
@@ -430,24 +407,6 @@ def test_what_is_no_device_gets_a_clear_error(host: Host, spec: str, words: str)
         devices.resolve(spec.format(root=host.root), host.roots)
     # THEN the error says what it is, and what there is instead
     assert words in str(error.value)
-
-
-def test_a_file_in_a_mount_or_of_another_host_is_an_error(host: Host) -> None:
-    # GIVEN a file on a file system of a known disk
-    file = host.root / "file"
-    file.touch()
-    below = kernel_dev(file.stat().st_dev)
-    number = f"{below >> 20}:{below & 0xFFFFF}"
-    host.add("scsi/sdz", number, 10)
-    host.mounts(f"30 1 {number} / /data rw - ext4 /dev/sdz rw")
-    # WHEN it is given as a device THEN the error names the disk
-    with pytest.raises(ProbeError, match="it lies on sdz: name that"):
-        devices.resolve(str(file), host.roots)
-    # GIVEN a node for a device that the kernel does not have
-    host.nodes[os.path.realpath(host.root / "dev/sda")] = dev(8, 240)
-    # WHEN it is resolved THEN the error says so
-    with pytest.raises(ProbeError, match=r"8:240, which .* does not list"):
-        devices.resolve(f"{host.root}/dev/sda", host.roots)
 
 
 def test_lines_of_mountinfo() -> None:

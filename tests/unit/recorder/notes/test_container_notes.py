@@ -3,6 +3,7 @@
 
 import io
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,13 +78,9 @@ def test_when_names_are_asked_for_at_all() -> None:
 
 def test_the_process_answers() -> None:
     # GIVEN the process that reads names / WHEN asked for a container that nobody has, twice
-    child = NamesChild()
-    try:
-        for _ in range(2):
-            # THEN it answers that nothing is known
-            assert child.ask([A], [UID]) == EMPTY
-    finally:
-        child.close()
+    with closing(NamesChild()) as child:
+        # THEN it answers that nothing is known
+        assert [child.ask([A], [UID]) for _ in range(2)] == [EMPTY] * 2
     # AND it ends with its input
     assert child._process.returncode == 0
 
@@ -92,14 +89,12 @@ def test_the_process_answers() -> None:
 def test_a_process_that_ends_is_told_once(program: str, tmp_path: Path) -> None:
     # GIVEN a process that ends / WHEN names are looked for
     (tmp_path / "x.py").write_text(program)
-    child, told = NamesChild(tmp_path / "x.py"), list[str]()
-    watch = ContainerWatch(child, told.append)
-    try:
+    told = list[str]()
+    with closing(NamesChild(tmp_path / "x.py")) as child:
+        watch = ContainerWatch(child, told.append)
         for _ in range(3):
             watch.look([f"/docker/{A}"], last=True)
             assert watch.changes() is None
-    finally:
-        child.close()
     # THEN it is said, once
     assert len(told) == 1
     assert told[0].startswith("names of containers: ids stand for those to come")
@@ -268,13 +263,12 @@ def test_what_grew_is_noted(
     (web / "cpu.stat").write_text("nr_periods 2\n" + stat.format(350))
     steal(proc, 7)
     note = watch.changes()
-    # THEN that is noted, for the time since the last look
+    # THEN that is noted, for the time since the last look, and once
     assert note is not None
     assert note["throttled_ns"] == {"/web": 250_000}
     assert note["pids"] == {"/web": [7, 8, 9]}
     assert note["steal_ns"] > 0
     assert note["from"] < note["to"]
-    # AND once
     assert watch.changes() is None
 
 

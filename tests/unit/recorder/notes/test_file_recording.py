@@ -171,23 +171,47 @@ def _read(path: Path) -> LogReader:
     return reader
 
 
-def test_a_backend_without_files_is_refused(
-    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("wanted", "option"), [({"files": True}, "--files"), ({"stacks": Stacks.KERNEL}, "--stacks")]
+)
+def test_a_backend_without_files_or_stacks_is_refused(
+    tmp_path: Path, wanted: dict[str, Any], option: str
 ) -> None:
-    # GIVEN probes that cannot tell files  WHEN they are wanted
-    with pytest.raises(ProbeError, match="--files"):
-        record(options(tmp_path / "x.biotrail", files=True), probes=FakeProbes())
+    # GIVEN probes that cannot tell files or stacks  WHEN they are wanted
+    with pytest.raises(ProbeError, match=option):
+        record(options(tmp_path / "x.biotrail", **wanted), probes=FakeProbes())
     # THEN there is a message, and no file
     assert list(tmp_path.iterdir()) == []
-    # AND bcc by name is wrong usage
-    done = cli("record", "--files", "--backend", "bcc", "-o", tmp_path / "x.biotrail")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("--files", "--backend", "bcc"), "--files"),
+        (("--user-stacks",), "--stacks"),
+        (("--stacks", "--backend", "bcc"), "--stacks"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[str, ...], option: str, cli: Cli, tmp_path: Path) -> None:
+    # GIVEN options that do not fit  WHEN they are given  THEN it is wrong usage, and said
+    done = cli("record", *arguments, "-o", tmp_path / "x.biotrail")
     assert done.status == 2
-    assert "--files" in done.err
+    assert option in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_that_cannot_tell_files_or_stacks_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the bcc backend, with the rights that it needs
     monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
     # WHEN it is to record files  THEN it says so before it looks for anything else
     with pytest.raises(ProbeError, match="bcc backend records no files"):
         BccProbes(ProbeConfig(files=True)).open()
+    # GIVEN probes that cannot give stacks  WHEN they are wanted  THEN there is a message
+    with pytest.raises(ProbeError, match="core"):
+        StackWatch(Stacks.KERNEL, FakeProbes())
+    # AND nothing is asked of them where no stacks are wanted
+    assert StackWatch(Stacks.NONE, FakeProbes()).changes() == []
+    assert not StackWatch(Stacks.NONE, FakeProbes()).due(1 << 62)
 
 
 class OtherBtf:
@@ -276,31 +300,5 @@ def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.Monkey
         assert StackWatch(wanted, FakeMaps(), waits=waits).nameless() == told
 
 
-def test_a_backend_without_stacks_is_refused(tmp_path: Path) -> None:
-    # GIVEN probes that cannot give stacks  WHEN they are wanted  THEN there is a message
-    with pytest.raises(ProbeError, match="core"):
-        StackWatch(Stacks.KERNEL, FakeProbes())
-    # AND nothing is asked of them where no stacks are wanted
-    assert StackWatch(Stacks.NONE, FakeProbes()).changes() == []
-    assert not StackWatch(Stacks.NONE, FakeProbes()).due(1 << 62)
-    # GIVEN a session whose probes cannot give stacks
-    path = tmp_path / "x.biotrail"
-    # WHEN it is to record stacks  THEN it says so, and there is no file
-    with pytest.raises(ProbeError, match="--stacks"):
-        record(options(path, stacks=Stacks.KERNEL), probes=FakeProbes())
-    assert list(tmp_path.iterdir()) == []
-
-
 def stack_notes(path: str) -> list[dict[str, Any]]:
     return [payload for name, payload in LogReader(path).notes if name == "stacks"]
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--user-stacks"], ["--stacks", "--backend", "bcc"]], ids=["alone", "bcc"]
-)
-def test_wrong_usage(arguments: list[str], cli: Cli, tmp_path: Path) -> None:
-    # GIVEN options that do not fit  WHEN they are given  THEN it is wrong usage, and said
-    done = cli("record", *arguments, "-o", tmp_path / "x.biotrail")
-    assert done.status == 2
-    assert "--stacks" in done.err
-    assert list(tmp_path.iterdir()) == []

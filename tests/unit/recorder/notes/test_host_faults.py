@@ -21,17 +21,13 @@ SECOND = 10**9
 
 def test_a_clock_that_is_set_and_a_suspend_move_the_wall_clock_alone(tmp_path: Path) -> None:
     # GIVEN a log during which the wall clock was set a day ahead, and the host slept an hour
-    path = tmp_path / "x"
+    path, day, hour = tmp_path / "x", 86400, 3600
     readings = [
         {**CLOCK, "monotonic": 10 * SECOND, "realtime": 100 * SECOND},
-        {**CLOCK, "monotonic": 20 * SECOND, "realtime": (110 + 86400) * SECOND},
-        {
-            **CLOCK,
-            "monotonic": 30 * SECOND,
-            "boottime": 3630 * SECOND,
-            "realtime": (120 + 86400 + 3600) * SECOND,
-        },
+        {**CLOCK, "monotonic": 20 * SECOND, "realtime": (110 + day) * SECOND},
+        {**CLOCK, "monotonic": 30 * SECOND, "realtime": (120 + day + hour) * SECOND},
     ]
+    readings[2]["boottime"] = (30 + hour) * SECOND
     with path.open("wb") as stream:
         log = LogWriter(stream, {**HEADER, "schema": schema()})
         for number, reading in enumerate(readings):
@@ -40,13 +36,11 @@ def test_a_clock_that_is_set_and_a_suspend_move_the_wall_clock_alone(tmp_path: P
         log.close({"reason": "test", "clocks": readings[-1]})
     # WHEN it is read
     trace = Trace(path)
-    for _ in trace.lifecycles():
-        pass
+    list(trace.lifecycles())
     # THEN times are those of the monotonic clock, and each has the wall clock of its chunk
     assert [c.first_ns // SECOND for c in LogReader(path).chunks()] == [9, 19, 29]
     assert trace.account.late == 0
-    shown = [trace.context.wall_clock(at * SECOND) for at in (9, 19, 29)]
-    assert shown == [
+    assert [trace.context.wall_clock(at * SECOND) for at in (9, 19, 29)] == [
         "1970-01-01 00:01:39.000000Z",
         "1970-01-02 00:01:49.000000Z",
         "1970-01-02 01:01:59.000000Z",

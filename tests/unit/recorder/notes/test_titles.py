@@ -85,10 +85,9 @@ def test_titles_that_always_change_are_noted_a_few_times() -> None:
     machine = Machine(p7=Process("x", "x: 0"))
     watch = TitleWatch(False, machine.look)
     notes = [seen(watch, (7, 7, b"x"))]
-    # WHEN it changes a hundred times
+    # WHEN it changes a hundred times THEN eight are noted, and it is not looked at any more
     for number in range(1, 100):
         machine.processes[7] = Process("x", f"x: {number}")
         notes.append(seen(watch))
-    # THEN eight are noted, and it is not looked at any more
     assert [note for note in notes if note] == notes[:8]
     assert len(machine.looks) < 20

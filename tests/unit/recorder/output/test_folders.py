@@ -158,17 +158,12 @@ def test_a_directory_of_our_own_is_private_and_ours(theirs: Path) -> None:
         (theirs / "work").chmod(mode)
         with pytest.raises(OutputError, match=f"written to by others \\(mode {mode:04o}\\)"):
             folders.open_own(at, "work", "work")
-    os.close(at)
-
-
-@needs_root
-def test_a_directory_of_our_own_is_ours(theirs: Path) -> None:
-    # GIVEN a directory of another user of that name WHEN it is opened THEN it is refused
-    (theirs / "work").mkdir(0o700)
-    os.chown(theirs / "work", OTHER, OTHER)
-    at = folders.open_named(str(theirs))
-    with pytest.raises(OutputError, match="work belongs to user 65534, and this is user 0: move"):
-        folders.open_own(at, "work", "work")
+    # WHEN it is another user's THEN it is refused
+    if os.geteuid() == 0:
+        (theirs / "work").chmod(0o700)
+        os.chown(theirs / "work", OTHER, OTHER)
+        with pytest.raises(OutputError, match="belongs to user 65534, and this is user 0: move"):
+            folders.open_own(at, "work", "work")
     os.close(at)
 
 
@@ -241,19 +236,25 @@ def test_a_path_through_a_swapped_directory_is_followed_or_refused(theirs: Path)
 
 
 @needs_root
-def test_directories_of_the_user_of_sudo_are_given_when_all_is_done(
+def test_sudo_gives_what_is_made_to_its_caller(
     theirs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN root under sudo, with a directory of that user that holds a file of root's
     monkeypatch.setenv("SUDO_UID", "1234")
-    monkeypatch.setenv("SUDO_GID", "1234")
+    monkeypatch.setenv("SUDO_GID", "2345")
     mine = precious(theirs / "mine", "keep")
-    # WHEN a path of directories is made beside it, and it is named itself
+    # WHEN a file, an archive and a path of directories are made, and that directory is named
+    with output.replacing(theirs / "log"):
+        pass
+    with output.replacing_directory(theirs / "archive", marker="a.otf2") as directory:
+        (directory / "a.otf2").write_bytes(b"x")
     output.make_directory(theirs / "a" / "b")
     output.make_directory(mine)
-    # THEN the new ones are the user's and private, and what was there is as it was
-    for made in (theirs / "a", theirs / "a" / "b"):
-        assert (made.stat().st_uid, mode_of(made)) == (1234, 0o700)
+    # THEN the new ones belong to the user who called sudo, directories are private, and what was
+    # there is as it was
+    for made in (theirs / name for name in ("log", "archive", "archive/a.otf2", "a", "a/b")):
+        assert (made.stat().st_uid, made.stat().st_gid) == (1234, 2345)
+    assert [mode_of(made) for made in (theirs / "a", theirs / "a" / "b")] == [0o700] * 2
     assert (mine.stat().st_uid, (mine / "keep").stat().st_uid) == (0, 0)
 
 
@@ -337,9 +338,8 @@ def test_dumps_stay_in_their_directory(ours: Path, tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGINT)
 
     probes.at_drain = at_drain
-    # WHEN it ends
+    # WHEN it ends THEN the dump lies where the directory is now
     summary = record(options(ours / "x", keep=Limit(seconds=60)), probes=probes)
-    # THEN the dump lies where the directory is now
     assert os.listdir(tmp_path / "closed") == []
     assert [os.path.dirname(path) for path in summary.files] == [str(tmp_path / "moved")]
 
@@ -449,18 +449,9 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path: Path, replacing: bool
 @pytest.mark.parametrize(
     ("uid", "gid"),
     [
-        ("99999999999", "1"),
-        ("1", "99999999999"),
-        ("9" * 5000, "1"),
-        (str((1 << 32) - 1), "1"),
-        ("-5", "1"),
-        ("1", "-1"),
-        ("1.5", "1"),
-        ("٣", "1"),
-        (" 7", "1"),
-        ("", "1"),
-        ("root", "1"),
-        ("", ""),
+        *((uid, "1") for uid in ("99999999999", "9" * 5000, str((1 << 32) - 1), "-5", "1.5")),
+        *((uid, "1") for uid in ("٣", " 7", "", "root")),
+        *(("1", "99999999999"), ("1", "-1"), ("", "")),
     ],
 )
 def test_a_nonsense_sudo_environment_leaves_the_file_to_the_recorder(
@@ -501,14 +492,12 @@ def test_a_new_file_is_private_whatever_the_umask(tmp_path: Path) -> None:
     old = os.umask(0o777)
     try:
         # WHEN a file is created
-        made = output.NewFile(tmp_path / "log")
-        made.stream.write(b"x")
-        made.publish()
-        made.close()
+        with output.replacing(tmp_path / "log") as stream:
+            stream.write(b"x")
     finally:
         os.umask(old)
     # THEN its owner alone may read and write it
-    assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
+    assert mode_of(tmp_path / "log") == 0o600
     assert (tmp_path / "log").read_bytes() == b"x"
 
 
@@ -534,16 +523,16 @@ def test_an_existing_file_is_replaced_only_by_force(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("force", [False, True])
-def test_a_discarded_file_leaves_nothing(tmp_path: Path, force: bool) -> None:
-    # GIVEN a new file, without a name and with it
-    for published in (False, True):
-        made = output.NewFile(tmp_path / "log", force=force)
-        if published:
-            made.publish()
-        # WHEN it is discarded THEN the directory is as it was
-        made.discard()
-        made.close()
-        assert os.listdir(tmp_path) == []
+@pytest.mark.parametrize("published", [False, True])
+def test_a_discarded_file_leaves_nothing(tmp_path: Path, force: bool, published: bool) -> None:
+    # GIVEN a new file, without a name or with it  WHEN it is discarded
+    made = output.NewFile(tmp_path / "log", force=force)
+    if published:
+        made.publish()
+    made.discard()
+    made.close()
+    # THEN the directory is as it was
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_name_that_another_file_took_stays_its(tmp_path: Path) -> None:
@@ -555,6 +544,10 @@ def test_a_name_that_another_file_took_stays_its(tmp_path: Path) -> None:
         made.publish()
     made.discard()
     made.close()
+    # AND so it is where the name is taken while it is written
+    (tmp_path / "log").unlink()
+    with pytest.raises(OutputError, match="already exists"), output.replacing(tmp_path / "log"):
+        (tmp_path / "log").write_bytes(b"theirs")
     assert os.listdir(tmp_path) == ["log"]
     assert (tmp_path / "log").read_bytes() == b"theirs"
 
@@ -589,22 +582,6 @@ def test_a_url_is_named_as_one(url: str | Path) -> None:
     assert "--to URL" in str(failed.value)
 
 
-def test_sudo_gives_the_file_to_its_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN root under sudo
-    if os.geteuid() != 0:
-        pytest.skip("needs root")
-    monkeypatch.setenv("SUDO_UID", "1234")
-    monkeypatch.setenv("SUDO_GID", "2345")
-    # WHEN a file and a directory are written
-    with output.replacing(tmp_path / "log"):
-        pass
-    with output.replacing_directory(tmp_path / "archive", marker="a.otf2") as directory:
-        (directory / "a.otf2").write_bytes(b"x")
-    # THEN they belong to the user who called sudo
-    for path in (tmp_path / "log", tmp_path / "archive", tmp_path / "archive" / "a.otf2"):
-        assert (path.stat().st_uid, path.stat().st_gid) == (1234, 2345)
-
-
 def test_a_replacing_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     # GIVEN a file being written
     path = tmp_path / "trace"
@@ -624,20 +601,6 @@ def test_a_replacing_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
         raise ValueError("bad")
     # THEN the old one is untouched and nothing lies about
     assert path.read_bytes() == b"old"
-    assert os.listdir(tmp_path) == ["trace"]
-
-
-def test_a_file_that_came_in_between_is_kept(tmp_path: Path) -> None:
-    # GIVEN a file being written WHEN another program takes its name
-    path = tmp_path / "trace"
-    with (
-        pytest.raises(OutputError, match="already exists"),
-        output.replacing(path) as stream,
-    ):
-        stream.write(b"mine")
-        path.write_bytes(b"theirs")
-    # THEN theirs stays
-    assert path.read_bytes() == b"theirs"
     assert os.listdir(tmp_path) == ["trace"]
 
 

@@ -115,10 +115,9 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
     assert first.end is not None
     assert first.end["stopped"] == clock(9000)
     assert second.header["clocks"] == clock(9000)
-    # GIVEN a reading WHEN it is moved 400 ns back
-    moved = shifted(CLOCK, 600)
-    # THEN all three clocks are, and its uncertainty stays
-    assert moved == {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
+    # GIVEN a reading WHEN it is moved 400 ns back THEN all three clocks are, its uncertainty stays
+    moved = {"monotonic": 600, "boottime": 1600, "realtime": 2600, "uncertainty": 1}
+    assert shifted(CLOCK, 600) == moved
 
 
 def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
@@ -203,7 +202,9 @@ def test_a_recording_rotates_and_loses_nothing(tmp_path: Path) -> None:
     assert all(not LogReader(path).interrupted for path in summary.files)
 
 
-def test_a_removed_file_is_followed_by_a_new_one(tmp_path: Path) -> None:
+def test_a_removed_file_is_followed_by_a_new_one_or_ends_a_plain_recording(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a rotating recording whose first file is removed at once
     probes = FakeProbes()
 
@@ -219,18 +220,12 @@ def test_a_removed_file_is_followed_by_a_new_one(tmp_path: Path) -> None:
     (left,) = os.listdir(tmp_path)
     assert left.endswith("-000002.biotrail")
     assert times(str(tmp_path / left))[-1] == probes.given
-
-
-def test_a_plain_recording_whose_file_is_removed_stops_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a recording whose file is removed
+    # GIVEN a recording of one file, which is removed
     monkeypatch.setattr("biotrail.recorder.session.running.NOTES_NS", 10_000_000)
-    probes, path = FakeProbes(), tmp_path / "x"
+    probes, path = FakeProbes(), tmp_path / "y"
     probes.at_drain = lambda: path.unlink(missing_ok=True)
-    # WHEN it notices
+    # WHEN it notices THEN it has stopped, with an error that says so
     summary = record(options(path, duration=60), probes=probes)
-    # THEN it has stopped, with an error that says so
     assert summary.reason == "output removed"
     assert isinstance(summary.error, OutputError)
     assert "was removed" in str(summary.error)

@@ -157,6 +157,7 @@ def test_losses_become_windows() -> None:
 
 def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
     # GIVEN a recording that sleeps for long
+    usual = signal.getsignal(signal.SIGINT)
     with StopRequests() as stop:
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGTERM)).start()
         # WHEN a signal comes THEN it wakes at once and knows why; a second one changes nothing
@@ -166,7 +167,7 @@ def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
         stop.sleep(60)
         assert (stop.reason, stop.signals) == ("terminated", 2)
     # THEN afterwards signals are what they were
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is usual
     # GIVEN SIGHUP ignored, as nohup leaves it
     old = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
@@ -193,27 +194,19 @@ def test_periodic_actions_keep_their_distance() -> None:
     ("code", "status"),
     [("pass", 0), ("raise SystemExit(3)", 3), ("import os; os.kill(os.getpid(), 15)", 143)],
 )
-def test_a_commands_status_is_a_shells(code: str, status: int) -> None:
-    # GIVEN a command
+def test_a_commands_status_is_a_shells_and_its_end_wakes_the_sleeper(
+    code: str, status: int
+) -> None:
+    # GIVEN a command and a long sleep
     child = Child([sys.executable, "-c", code])
     child.start()
-    # WHEN it ends
+    # WHEN it ends THEN the sleep does, where there is pidfd_open (Linux 5.3)
+    if child.pidfd is not None:
+        with StopRequests() as stop:
+            stop.sleep(60, child.pidfd)
     assert child.wait(60)
-    # THEN its status is what a shell would say
+    # AND its status is what a shell would say
     assert (child.status, child.running) == (status, False)
-    child.close()
-
-
-def test_the_end_of_a_command_wakes_the_sleeper() -> None:
-    # GIVEN a command and a long sleep
-    child = Child([sys.executable, "-c", "pass"])
-    child.start()
-    if child.pidfd is None:
-        pytest.skip("needs pidfd_open (Linux 5.3)")
-    # WHEN the command ends THEN the sleep does
-    with StopRequests() as stop:
-        stop.sleep(60, child.pidfd)
-    assert child.wait(60)
     child.close()
 
 
@@ -247,14 +240,12 @@ def test_cgroups_come_from_where_block_io_is_charged(
 
 
 def test_cgroup_ids_are_inodes(tmp_path: Path) -> None:
-    # GIVEN a tree of directories
+    # GIVEN a tree of directories WHEN it is read THEN each directory's inode leads to its path
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "tasks").write_text("")
-    # WHEN it is read
     found = cgroups.paths(cgroups.Hierarchy(str(tmp_path), "/"))
-    # THEN each directory's inode leads to its path
-    inodes = [p.stat().st_ino for p in (tmp_path, tmp_path / "a", tmp_path / "a" / "b")]
-    assert found == dict(zip(inodes, ["/", "/a", "/a/b"], strict=True))
+    places = {"/": tmp_path, "/a": tmp_path / "a", "/a/b": tmp_path / "a" / "b"}
+    assert found == {place.stat().st_ino: path for path, place in places.items()}
     assert cgroups.paths(None) == {}
 
 

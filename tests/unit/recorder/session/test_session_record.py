@@ -103,15 +103,19 @@ def test_a_signal_ends_the_recording_well(
     assert not LogReader(path).interrupted
 
 
-def test_the_commands_end_is_the_recordings(tmp_path: Path) -> None:
-    # GIVEN a command that fails
-    path = tmp_path / "log"
-    command = [sys.executable, "-c", "raise SystemExit(7)"]
-    # WHEN it is recorded
-    summary = record(options(path, command=command), probes=FakeProbes())
-    # THEN its status is told and the log is complete
-    assert (summary.reason, summary.command_status) == ("command ended", 7)
-    assert not LogReader(path).interrupted
+def test_a_commands_end_is_the_recordings_and_its_signals_are_as_they_were(tmp_path: Path) -> None:
+    # GIVEN a command that fails, and commands that send SIGQUIT and SIGUSR2 to themselves
+    kill = "import os, signal; os.kill(os.getpid(), signal.{})"
+    ends = {"raise SystemExit(7)": 7} | {
+        kill.format(name): 128 + getattr(signal, name) for name in ("SIGQUIT", "SIGUSR2")
+    }
+    for number, (code, status) in enumerate(ends.items()):
+        path = tmp_path / str(number)
+        # WHEN it is recorded
+        summary = record(options(path, command=[sys.executable, "-c", code]), probes=FakeProbes())
+        # THEN its status is told, as it would be without a recorder, and the log is complete
+        assert (summary.reason, summary.command_status) == ("command ended", status)
+        assert not LogReader(path).interrupted
 
 
 def test_a_command_ends_if_the_recording_cannot_begin(
@@ -147,36 +151,34 @@ def test_a_command_ends_if_the_recording_cannot_begin(
     assert not (tmp_path / "log").exists()
 
 
-def test_a_command_outlives_the_duration(tmp_path: Path) -> None:
+def test_a_command_outlives_the_duration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a command that takes longer than the recording shall
     proof = tmp_path / "proof"
     code = f"import time; time.sleep(1); open({str(proof)!r}, 'w')"
     seen: list[Status] = []
     # WHEN the duration is over
-    summary = record(
-        options(tmp_path / "log", command=[sys.executable, "-c", code], duration=0.05),
-        seen.append,
-        FakeProbes(),
-    )
+    some = options(tmp_path / "log", command=[sys.executable, "-c", code], duration=0.05)
+    summary = record(some, seen.append, FakeProbes())
     # THEN the command was waited for, and the user told
     assert (summary.reason, summary.command_status) == ("duration", 0)
     assert proof.exists()
     assert any("waiting" in status.note for status in seen)
+    # GIVEN such a command, and SIGTERM right after the duration
+    waits = Child.wait
+    seconds: list[float] = []
 
+    def wait(child: Child, most: float) -> bool:
+        if not seconds:
+            os.kill(os.getpid(), signal.SIGTERM)
+        seconds.append(most)
+        return waits(child, most)
 
-def test_a_recording_that_cannot_begin_leaves_no_file(tmp_path: Path) -> None:
-    # GIVEN probes that cannot be attached
-    probes, path = FakeProbes(), tmp_path / "log"
-
-    def refuse() -> None:
-        raise ProbeError("not here")
-
-    probes.attach = refuse  # type: ignore[method-assign]
-    # WHEN a recording is asked for THEN it fails, all is closed and no file is there
-    with pytest.raises(ProbeError, match="not here"):
-        record(options(path, duration=1), probes=probes)
-    assert probes.calls == ["open", "close"]
-    assert not path.exists()
+    monkeypatch.setattr(Child, "wait", wait)
+    command = [sys.executable, "-c", "import time; time.sleep(5)"]
+    # WHEN it is recorded THEN the command gets the signal
+    result = record(options(tmp_path / "x", command=command, duration=0.01), probes=FakeProbes())
+    assert seconds[0] == 0.5
+    assert (result.reason, result.command_status) == ("duration", 128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize("failing", ["attach", "command"])
@@ -193,10 +195,10 @@ def test_an_older_log_stays_until_recording_has_begun(tmp_path: Path, failing: s
     else:
         (tmp_path / "text").touch(mode=0o755)
         command = [str(tmp_path / "text")]
-    some = options(path, force=True, command=command)
-    # WHEN it is asked for  THEN the older log is there, and no other file
-    with pytest.raises(TraceError):
-        record(some, probes=probes)
+    # WHEN it is asked for  THEN all is closed, the older log is there, and no other file
+    with pytest.raises(TraceError, match="not here" if failing == "attach" else "cannot start"):
+        record(options(path, force=True, command=command), probes=probes)
+    assert failing != "attach" or probes.calls == ["open", "close"]
     assert path.read_bytes() == b"old"
     assert set(os.listdir(tmp_path)) <= {"log", "text"}
     # AND a recording that can begin replaces it
@@ -397,36 +399,29 @@ def test_failed_outputs_are_told_with_what_is_not_written(
         LogWriter(stream, {"clocks": {}})
 
 
+@pytest.mark.parametrize(
+    "error", [lambda: OSError(28, "No space left on device"), MemoryError, ZeroDivisionError]
+)
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_what_an_error_leaves_is_counted_up_to_its_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Callable[[], Exception]
 ) -> None:
-    # GIVEN a log whose fourth chunk cannot be written
-    fail_in_chunk(monkeypatch, 3, lambda: OSError(28, "No space left on device"))
+    # GIVEN a log whose fourth chunk cannot be written, for want of room or memory, or for a bug
+    fail_in_chunk(monkeypatch, 3, error)
     probes = FakeProbes()
     # WHEN it is recorded
     result = record(options(tmp_path / "x", duration=60), probes=probes)
-    # THEN every event is either in the log or counted, and the time up to which it goes is told
-    assert isinstance(result.error, OutputError)
-    assert result.events + result.unwritten_events == probes.given
-    assert result.unwritten_bytes == result.unwritten_events * probes.size
-    last = list(LogReader(tmp_path / "x").chunks())[-1]
-    assert result.written_until is not None
-    assert result.written_until.realtime == last.clock["realtime"]
-
-
-@pytest.mark.parametrize("error", [MemoryError, ZeroDivisionError])
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_fault_of_the_writer_is_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
-) -> None:
-    # GIVEN a writer that runs out of memory, or has a bug
-    fail_in_chunk(monkeypatch, 2, error)
-    # WHEN it is recorded
-    result = record(options(tmp_path / "x", duration=60), probes=FakeProbes())
     # THEN recording stops with an error, and what was written reads
     assert result.reason == "output failed"
     assert isinstance(result.error, OutputError)
     assert LogReader(tmp_path / "x").interrupted
+    # AND every event is either in the log or counted, and the time up to which it goes is told
+    if isinstance(error(), OSError):
+        assert result.events + result.unwritten_events == probes.given
+        assert result.unwritten_bytes == result.unwritten_events * probes.size
+        last = list(LogReader(tmp_path / "x").chunks())[-1]
+        assert result.written_until is not None
+        assert result.written_until.realtime == last.clock["realtime"]
 
 
 @pytest.mark.parametrize("keep", [None, Limit(seconds=60)])
@@ -502,38 +497,6 @@ def test_sigusr2_dumps_as_sigusr1_does_and_ends_nothing(tmp_path: Path) -> None:
         if keep is not None:
             kept = [LogReader(path).header["kept"]["reason"] for path in result.files]
             assert kept == ["asked for (SIGUSR2)", "interrupted"]
-
-
-def test_a_command_gets_its_signals_as_they_were(tmp_path: Path) -> None:
-    # GIVEN a command that sends SIGQUIT and SIGUSR2 to itself
-    code = "import os, signal, sys; os.kill(os.getpid(), getattr(signal, sys.argv[1]))"
-    for name in ("SIGQUIT", "SIGUSR2"):
-        command = [sys.executable, "-c", code, name]
-        # WHEN it is recorded THEN they end it, as they would without a recorder
-        result = record(options(tmp_path / name, command=command), probes=FakeProbes())
-        assert result.command_status == 128 + getattr(signal, name)
-
-
-def test_a_signal_ends_a_command_that_is_just_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN a command that outlives the duration, and SIGTERM right after that
-    waits = Child.wait
-    seconds: list[float] = []
-
-    def wait(child: Child, most: float) -> bool:
-        if not seconds:
-            os.kill(os.getpid(), signal.SIGTERM)
-        seconds.append(most)
-        return waits(child, most)
-
-    monkeypatch.setattr(Child, "wait", wait)
-    command = [sys.executable, "-c", "import time; time.sleep(5)"]
-    # WHEN it is recorded
-    result = record(options(tmp_path / "x", command=command, duration=0.01), probes=FakeProbes())
-    # THEN the command gets the signal
-    assert seconds[0] == 0.5
-    assert (result.reason, result.command_status) == ("duration", 128 + signal.SIGTERM)
 
 
 def test_a_closed_terminal_is_no_reason_to_end_badly(

@@ -39,7 +39,9 @@ def summaries(value: Any) -> Iterator[dict[str, Any]]:
             yield from summaries(one)
 
 
-def test_json_csv_and_text_leave_empty_what_has_no_value(recording: Path, cli: Cli) -> None:
+def test_every_form_leaves_empty_what_has_no_value(
+    recording: Path, cli: Cli, tmp_path: Path
+) -> None:
     # GIVEN I/O without an end / WHEN it is reported
     done = cli("report", recording)
     # THEN no line speaks of a mean of 0
@@ -49,37 +51,29 @@ def test_json_csv_and_text_leave_empty_what_has_no_value(recording: Path, cli: C
     row = done.out.splitlines()[done.out.splitlines().index(heading) + 2]
     assert row.split()[-1] == "-"
     assert "0 B" not in row
-    # GIVEN I/O without an end / WHEN its report is JSON
-    found = list(summaries(json.loads(cli("report", "--json", recording).out)))
-    # THEN a summary of no values has its count and null
-    empty = [one for one in found if not one["count"]]
-    assert empty
-    for one in empty:
-        known = {key for key, value in one.items() if value is not None}
-        assert not any(key.startswith(FIGURES) for key in known), one
+    # AND as JSON a summary of no values has its count and null, and no finding a mean of 0
+    told = json.loads(cli("report", "--json", recording).out)
+    found = list(summaries(told))
+    assert not all(one["count"] for one in found)
     for one in found:
         if one["count"]:
             assert None not in one.values()
-    # GIVEN I/O without an end / WHEN it is reported / THEN no finding has a mean of 0
-    findings = json.loads(cli("report", "--json", recording).out)["verdict"]
-    assert findings
-    assert all(finding.get("mean_ns") != 0 for finding in findings)
-    assert "0 ns on average" not in str(findings)
-    # GIVEN I/O without an end / WHEN its report is CSV
+        else:
+            known = {key for key, value in one.items() if value is not None}
+            assert not any(key.startswith(FIGURES) for key in known), one
+    assert told["verdict"]
+    assert all(finding.get("mean_ns") != 0 for finding in told["verdict"])
+    assert "0 ns on average" not in str(told["verdict"])
+    # AND as CSV the figures of no values are empty
     lines = list(csv.DictReader(io.StringIO(cli("report", "--csv", recording).out)))
-    # THEN the figures of no values are empty
     none = [line for line in lines if line["count"] == "0"]
     assert none
     assert all(line[f"{figure}_ns"] == "" for line in none for figure in FIGURES)
-
-
-def test_the_page_s_data_have_null(recording: Path, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN I/O without an end / WHEN its report is a page
+    # AND the page's data, in which every figure is looked up, have none where there is no value
     page = tmp_path / "page.html"
     assert cli("report", "--html", page, recording).status == 0
-    # THEN its data, in which every figure is looked up, have none where there is no value
-    found = re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
-    assert found is not None
-    empty = [one for one in summaries(json.loads(found[1])) if not one["count"]]
+    data = re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
+    assert data is not None
+    empty = [one for one in summaries(json.loads(data[1])) if not one["count"]]
     assert empty
     assert all(one["mean_ns"] is None for one in empty if "mean_ns" in one)
