@@ -166,7 +166,9 @@ def _as_new(queue: Path) -> None:
     """Undo what an earlier user of a loop device set: the kernel keeps it when it is detached."""
     most = min(int((queue / "max_hw_sectors_kb").read_text()), 1280)
     for name, value in (
-        *(("scheduler", "none"), ("nr_requests", (queue.parent / "mq/0/nr_tags").read_text())),
+        # A change of scheduler resets the number, not the tags that a smaller one left: 4 first.
+        *(("scheduler", "none"), ("nr_requests", "4")),
+        ("nr_requests", (queue.parent / "mq/0/nr_tags").read_text()),
         *(("nomerges", "0"), ("max_sectors_kb", str(most))),
     ):
         (queue / name).write_text(value)
