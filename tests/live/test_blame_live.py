@@ -33,7 +33,7 @@ from tests.support.record_command import (
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 
-READS, BLOCK, SIZE = 2000, 256 << 10, 128 << 20
+READS, BLOCK, SIZE = 4000, 256 << 10, 128 << 20
 """Reads that take 30 us or more also on a fast disk: below that blame says nothing."""
 TOLD = 0.1
 """Share of its time from which a victim has a sentence."""
@@ -54,7 +54,7 @@ for burst in range(10**9):
     os.pwritev(file, [out], burst * (16 << 20) % {SIZE})
     if not burst:
         print("begun", flush=True)
-    time.sleep(0.01)
+    time.sleep(0.003)
 """
 BOTH = f"""
 writer = subprocess.Popen([sys.executable, "-c", sys.argv[2], here], stdout=subprocess.PIPE)
