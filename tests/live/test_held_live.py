@@ -16,6 +16,7 @@ from tests.support.record_command import biotrail, in_json, recorder
 from tests.support.throttling import NAME, limiting, throttled
 
 pytestmark = [
+    pytest.mark.alone,  # or most of what calls wait for is other tests' I/O
     pytest.mark.usefixtures("needs_bpf", "fio"),
     pytest.mark.skipif(limiting() is None, reason="this machine's cgroups limit no I/O"),
 ]

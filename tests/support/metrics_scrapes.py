@@ -155,6 +155,7 @@ class Prometheus:
         values = [(float(at), float(number)) for at, number in found["values"]]
         low, high = values[0][1], values[-1][1]
         growing = [one for one in values if low < one[1] < high]
+        assert len(growing) > 1, values
         (begin, first), (end, last) = growing[0], growing[-1]
         return (last - first) / (end - begin)
 
