@@ -107,7 +107,6 @@ static __always_inline bool bt_thread_at(__u64 address, struct bt_task_slot *now
 	now->tgid = bt_read_u32(address + bpf_core_field_offset(task->tgid));
 	bpf_probe_read_kernel(now->comm, sizeof(now->comm),
 			      (void *)(address + bpf_core_field_offset(task->comm)));
-	now->generation = bt_generation;
 	leader = bt_read_u64(address + bpf_core_field_offset(with->group_leader));
 	return now->tid && now->tgid && leader &&
 	       bt_read_u32(leader + bpf_core_field_offset(task->pid)) == now->tgid &&

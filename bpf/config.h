@@ -11,7 +11,4 @@
 /* The only object in .rodata. */
 const volatile struct bt_config config = {};
 
-/* In slots of names that were written: one of zeroes holds none. The only object in .data (cgroups.h and own.h have sections of their own). */
-volatile __u64 bt_generation = 1;
-
 #endif

@@ -13,17 +13,13 @@
 #define BT_TASK_SLOTS 16384
 #define BT_CGROUP_SLOTS 1024
 
-struct bt_cgroup_slot {
-	__u64 id;
-	__u64 generation;
-};
-
 /*
  * The caches, shared by all CPUs without a lock: a slot torn by two writers matches no task, so
- * the worst case is one more record.
+ * the worst case is one more record. No name has an empty slot: cgroups have ids from 1 on, and
+ * only idle threads, whose names are not empty, have the id 0.
  */
 struct bt_task_slot bt_tasks[BT_TASK_SLOTS] = {};
-struct bt_cgroup_slot bt_cgroups[BT_CGROUP_SLOTS] = {};
+__u64 bt_cgroups[BT_CGROUP_SLOTS] = {}; /* ids */
 
 static __always_inline struct bt_task_slot *bt_slot_of(__u32 tid)
 {
@@ -33,7 +29,7 @@ static __always_inline struct bt_task_slot *bt_slot_of(__u32 tid)
 static __always_inline bool bt_is_cached(const struct bt_task_slot *slot, const struct bt_task_slot *now)
 {
 	return slot->tid == now->tid && slot->tgid == now->tgid && slot->comm[0] == now->comm[0] &&
-	       slot->comm[1] == now->comm[1] && slot->generation == now->generation;
+	       slot->comm[1] == now->comm[1];
 }
 
 static __always_inline void bt_write_task(struct bt_writer *w, struct bt_task_slot *slot,
@@ -64,7 +60,6 @@ static __always_inline void bt_leader(struct bt_writer *w, const struct bt_task_
 	leader = bt_read_u64(bpf_get_current_task() + bpf_core_field_offset(task->group_leader));
 	now.tid = thread->tgid;
 	now.tgid = thread->tgid;
-	now.generation = thread->generation;
 	if (bpf_probe_read_kernel(now.comm, sizeof(now.comm),
 				  (void *)(leader + bpf_core_field_offset(task->comm))))
 		return;
@@ -100,11 +95,10 @@ static __always_inline __u32 bt_task(struct bt_writer *w)
 
 static __always_inline void bt_write_cgroup(struct bt_writer *w, struct kernfs_node *kn, __u64 id)
 {
-	__u64 generation = bt_generation;
-	struct bt_cgroup_slot *slot = &bt_cgroups[id & (BT_CGROUP_SLOTS - 1)];
+	__u64 *slot = &bt_cgroups[id & (BT_CGROUP_SLOTS - 1)];
 	struct bt_cgroup *record;
 
-	if (slot->id == id && slot->generation == generation)
+	if (*slot == id)
 		return;
 	record = bt_reserve(w, BT_CGROUP, sizeof(*record));
 	if (!record)
@@ -112,8 +106,7 @@ static __always_inline void bt_write_cgroup(struct bt_writer *w, struct kernfs_n
 	record->cgroup = id;
 	__builtin_memset(record->name, 0, sizeof(record->name));
 	bpf_probe_read_kernel_str(record->name, sizeof(record->name), kn->name);
-	slot->id = id;
-	slot->generation = generation;
+	*slot = id;
 	bt_send_cgroup_once((__u64)kn, id);
 }
 

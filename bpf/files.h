@@ -14,12 +14,12 @@
 #define BT_NAME_RECORDS 32 /* at most, for one path */
 #define BT_NAME_LEVELS 3 /* a file's name and those of the directories next above, looked at for renames */
 
+/* Empty ones are no file's: these have the dev of a file system. */
 struct bt_file_slot {
 	__u64 inode;
 	__u32 dev;
 	__u32 generation;
-	__u64 log; /* bt_generation when the path was written */
-	__u64 names; /* bt_names_of() then; 0: not known */
+	__u64 names; /* bt_names_of() when the path was written; 0: not known */
 };
 
 /* The loader sets 2^BT_FILE_SLOT_BITS entries if files are recorded. */
@@ -126,13 +126,13 @@ static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_ho
 	__u32 place = ((host->inode + ((__u64)host->dev << 32)) * BT_FILE_HASH) >>
 		      (64 - BT_FILE_SLOT_BITS);
 	struct bt_file_slot *slot = bpf_map_lookup_elem(&bt_file_slots, &place);
-	__u64 log = bt_generation, names;
+	__u64 names;
 
 	if (!slot)
 		return;
 	names = bt_names_of(host->address);
 	if (slot->inode == host->inode && slot->dev == host->dev &&
-	    slot->generation == host->generation && slot->log == log &&
+	    slot->generation == host->generation &&
 	    (!names || !slot->names || slot->names == names || !bt_has_one_link(host->address)))
 		return;
 	if (!bt_write_names(w, host))
@@ -140,7 +140,6 @@ static __always_inline void bt_name_file(struct bt_writer *w, const struct bt_ho
 	slot->inode = host->inode;
 	slot->dev = host->dev;
 	slot->generation = host->generation;
-	slot->log = log;
 	slot->names = names;
 }
 

@@ -38,7 +38,6 @@ struct bt_task_slot {
 	__u32 tid;
 	__u32 tgid;
 	__u64 comm[2];
-	__u64 generation;
 };
 
 #define BT_FLAGS_NOT_READ (~0U)
@@ -68,7 +67,6 @@ static __always_inline __u32 bt_current(struct bt_task_slot *now)
 		now->tgid = ids >> 32;
 		bpf_get_current_comm(now->comm, sizeof(now->comm));
 	}
-	now->generation = bt_generation;
 	return flags;
 }
 

@@ -179,7 +179,7 @@ def named(path: str, shown: str | os.PathLike[str] = "") -> Iterator[int]:
 
 
 def open_below(at: int, name: str, shown: str) -> int:
-    """Open the directory `name` in `at` (O_PATH). Raises OSError; OutputError: it is none."""
+    """Open a directory in `at`, no link (O_PATH). Raises OSError; OutputError: it is none."""
     try:
         return os.open(name, _HOLD | os.O_NOFOLLOW, dir_fd=at)
     except NotADirectoryError as error:
@@ -268,7 +268,8 @@ def entries(at: int) -> list[str]:
 def open_regular(at: int, name: str, shown: str) -> BinaryIO:
     """Return the regular file `name` in a directory, open for reading; `shown`: its path.
 
-    Raises OSError: also ELOOP for a link, EINVAL for what else is no regular file.
+    No link is followed, no FIFO waited for. Raises OSError: also ELOOP for a link, EINVAL for what
+    else is no regular file.
     """
 
     def opener(_shown: str, _flags: int) -> int:

@@ -22,7 +22,6 @@ from biotrail.recorder.probes.backend import (
     ProgramInfo,
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
-from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import admission, cgroup_maps
@@ -337,5 +336,5 @@ class CoreProbes(Probes):
     def backend_facts(self) -> BackendFacts:
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
-    def _info(self, program: str) -> ProgInfo:
-        return self._opened().info(program)
+    def programs(self) -> list[ProgramInfo]:
+        return self._chosen_programs(lambda name: self._opened().info(name))

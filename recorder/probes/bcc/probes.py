@@ -19,7 +19,6 @@ from biotrail.recorder.probes.bcc import load as bcc_load
 from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
-from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.maps.admission import device_filters
 from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -165,5 +164,7 @@ class BccProbes(Probes):
         absent = bcc_source.absent(recorded, self._formats)
         return {"backend": self.capabilities.backend, "absent": absent}
 
-    def _info(self, program: str) -> ProgInfo:
-        return bpf_calls.program_info(self._opened().programs[program])
+    def programs(self) -> list[ProgramInfo]:
+        return self._chosen_programs(
+            lambda name: bpf_calls.program_info(self._opened().programs[name])
+        )

@@ -32,10 +32,9 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError
 from biotrail.recorder.probes.sites.follow_options import FUNCTION_WAYS
 from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.schema.limits import COOKIE
 from biotrail.recorder.symbols.kallsyms import address_of
 
-COOKIE = 0x5566778811223344
-"""The constant that a template has in place of its cookie (bpf/sites.h: BT_COOKIE)."""
 LICENSE = b"Dual BSD/GPL"
 _PROG_LOAD = 5
 _LOAD_IMMEDIATE = 0x18
