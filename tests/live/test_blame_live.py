@@ -33,8 +33,9 @@ from tests.support.record_command import (
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 
-READS, BLOCK, SIZE = 4000, 256 << 10, 128 << 20
-"""Reads that take 30 us or more also on a fast disk: below that blame says nothing."""
+READS, BLOCK, SIZE = 2000, 768 << 10, 96 << 20
+"""Reads that take well over 30 us also from a host's page cache: below that nobody is named. They
+are one request on virtio disks, whose queues take 254 segments."""
 TOLD = 0.1
 """Share of its time from which a victim has a sentence."""
 
@@ -106,15 +107,20 @@ def behind(victim: dict[str, Any]) -> dict[str, int]:
     return {p["culprit"]: p["wait_ns"] for p in victim["parts"] if p["kind"] == "other I/O"}
 
 
+def most_behind(victim: dict[str, Any]) -> str:
+    culprits = behind(victim)
+    assert culprits, victim
+    return max(culprits, key=lambda name: culprits[name])
+
+
 def test_the_writer_beside_a_reader_is_named(place: Path) -> None:
     # GIVEN a reader beside a writer of bursts of 16 MiB, and then alone
     victims = blamed(place, BOTH)
     # WHEN the reader's time is blamed / THEN the writer has most of what others cost it
     app = victims["app"]
     assert app["ios"] >= 1.9 * READS
-    culprits = behind(app)
-    assert max(culprits, key=lambda name: culprits[name]) == "backup"
-    assert culprits["backup"] >= TOLD * app["wait_ns"]
+    assert most_behind(app) == "backup"
+    assert behind(app)["backup"] >= TOLD * app["wait_ns"]
     # AND it is said what the mean would be without it
     [without] = [one for one in app["without"] if one["culprit"] == "backup"]
     assert without["mean_ns"] < app["mean_ns"]
@@ -174,8 +180,7 @@ def test_calls_add_up_beside_a_writer(place: Path) -> None:
     calls = in_json("blame", "--by", "process", log)["calls"]
     assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in calls)
     [reads] = [c for c in calls if c["name"] == "app" and c["call"].startswith("preadv")]
-    culprits = behind(reads)
-    assert max(culprits, key=lambda name: culprits[name]) == "backup"
+    assert most_behind(reads) == "backup"
     kinds = {part["kind"] for part in reads["parts"]}
     assert {"own service", "running"} <= kinds
 
@@ -205,8 +210,7 @@ def test_top_names_the_writer_and_has_what_the_log_has(place: Path) -> None:
     assert all(sum(p["wait_ns"] for p in one["parts"]) == one["wait_ns"] for one in now)
     # AND the writer is who cost it most
     minute = snapshots[-1]["minute"]["blame"]["victims"]
-    culprits = behind(next(one for one in minute if one["name"] == "app"))
-    assert max(culprits, key=lambda name: culprits[name]) == "backup"
+    assert most_behind(next(one for one in minute if one["name"] == "app")) == "backup"
 
 
 def test_metrics_name_the_writer_and_never_go_down(place: Path) -> None:

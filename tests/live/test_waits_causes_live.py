@@ -96,6 +96,7 @@ def children(*texts: str) -> str:
 SPINS = """
 os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 name("spinner")
+os.nice(-10)
 while True:
     pass
 """
@@ -108,16 +109,17 @@ SYNCS = """
 """
 
 
+@pytest.mark.alone  # who ran is told by who ran last: others' short turns hide the long ones
 def test_busy_cpus(tmp_path: Path, disk: Disk) -> None:
     # GIVEN fsyncs on a CPU on which two others compute, and may run before it
     log = tmp_path / "busy"
-    program = beside(children(SPINS, SPINS), f"    os.nice(19)\n{SYNCS}", 2)
+    program = beside(children(SPINS, SPINS), f"    os.nice(10)\n{SYNCS}", 2)
     disk.record(log, disk.program(program), "--path")
     # WHEN a report is made
     fsync = waits_of(log)["fsync"]
     # THEN they waited for a CPU, and it is said who ran instead
     assert shares(fsync)["CPU"] >= 0.25
-    assert fsync["ran"] == "spinner" or fsync["ran_share"] < 0.9
+    assert fsync["ran"] == "spinner"
     # GIVEN the same fsyncs, of a thread that runs before all others
     quiet = tmp_path / "quiet"
     first = "    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))\n"
