@@ -159,7 +159,7 @@ class LogSource(LogReader):
         """As of Indexed: from the log's notes of names, else of chunks that have such records."""
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.name_chunks(ns):
-            self.parts_searched += not self.has_names
+            self.parts_searched += chunk.offset > 0  # not a note of names
             parts.append(_naming(decoder.decode(chunk).events))
         events = Events.join(parts)
         return events.take(np.arange(np.searchsorted(events.ts, ns)))

@@ -8,13 +8,13 @@ Likewise it writes a call's CALL only once in CALL_REPEAT_NS (bpf/calls.h).
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.log.chunks import Chunk, Segment, find
+from biotrail.recorder.log.chunks import Segment, find
 from biotrail.recorder.log.columns import Found
 from biotrail.recorder.schema.records import (
     BY_KIND,
@@ -129,16 +129,6 @@ def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
         "count": sum(len(data) // BY_KIND[kind].size for kind, data in joined.items()),
         "records": {str(int(k)): base64.b64encode(data).decode() for k, data in joined.items()},
     }
-
-
-def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """Return a "names" note's payload as a chunk, whose clock has "monotonic" alone."""
-    near = int(payload["monotonic"])
-    segments = [
-        Segment(NO_CPU, level, 0, base64.b64decode(text))
-        for level, text in enumerate(payload["records"].values())
-    ]
-    return Chunk(0, 0, 0, near, {"monotonic": near}, segments)
 
 
 def _sorted(parts: list[Rows], words: int) -> Rows:
