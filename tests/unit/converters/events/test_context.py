@@ -117,7 +117,7 @@ def test_operations_of_a_column(context: Context) -> None:
 def events(*names: tuple[int, int, int, bytes]) -> Events:
     """TASK records of (ns, tid, tgid, comm)."""
     rows = [record(Kind.TASK, ns, tid=tid, tgid=tgid, comm=comm) for ns, tid, tgid, comm in names]
-    return Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
+    return Decoder().decode(chunk(Segment(0, 0, 0, ring(rows))))
 
 
 def named(tasks: TaskNames, *wanted: tuple[int, int]) -> list[str | None]:
