@@ -65,9 +65,7 @@ def fields_of(kind: Kind) -> dict[str, Any]:
 
 
 _PADDED = {
-    r.kind: np.dtype([*r.dtype.descr, ("", f"V{_RAW_BYTES - r.size}")])[
-        [f.name for f in r.fields]
-    ]
+    r.kind: np.dtype([*r.dtype.descr, ("", f"V{_RAW_BYTES - r.size}")])[[f.name for f in r.fields]]
     for r in RECORDS
 }
 """A record's dtype as long as a row of `Events.raw`, which can be viewed as it."""
