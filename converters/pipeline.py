@@ -185,7 +185,8 @@ class Trace:
         parts: list[Events] = []
         waiting = complete_to = read_to = 0
         last = ENDLESS if self.span is None else self.span.end
-        edges = min(last, self._stopped() or ENDLESS)
+        stopped = (self.reader.end or {}).get("stopped", {}).get("monotonic")
+        edges = min(last, stopped or ENDLESS)
         piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
             if part.clock is not None:  # moved back to the span's end, if later
@@ -215,13 +216,10 @@ class Trace:
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
         if self.says_time:
-            end = max(end, self._stopped() or max(read_to, self.start))
+            stopped = (self.reader.end or {}).get("stopped", {}).get("monotonic")
+            end = max(end, stopped or max(read_to, self.start))
         end = min(max(end, complete_to, self._reached), last)
         yield from pieces(self._complete_columns(pending), end, piece_size)
-
-    def _stopped(self) -> int | None:
-        time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
-        return None if time is None else int(time)
 
     def _parts(self, margin: int) -> Iterator[Part]:
         """Yield the reader's parts (a chunk of a log each), with only the events within `span`.

@@ -12,12 +12,11 @@ from biotrail.converters.events import decoding_loops as loops
 from biotrail.converters.events.events import (
     RAW_WORDS,
     Events,
-    fields_of,
     kind_table,
 )
 from biotrail.converters.events.tables import I64
 from biotrail.recorder.log import Chunk
-from biotrail.recorder.schema.records import RECORDS, Kind, sizes
+from biotrail.recorder.schema.records import BY_KIND, RECORDS, Kind, sizes
 
 _PAD = int(Kind.PAD)
 _KNOWN = kind_table(r.kind for r in RECORDS)
@@ -43,7 +42,8 @@ class Decoder:
             self._words[kind] = int(entry["size"]) // 8
             if kind not in set(Kind) or not listed:
                 continue
-            for name, (dtype, offset) in fields_of(Kind(kind)).items():
+            fields: dict[str, Any] = dict(BY_KIND[Kind(kind)].dtype.fields or {})
+            for name, (dtype, offset) in fields.items():
                 if name not in listed and dtype.itemsize < 8:
                     bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
                     mask = np.uint64(~bits & (1 << 64) - 1)

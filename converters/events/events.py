@@ -5,7 +5,7 @@ Each event keeps its raw record (`Events.raw`, padded to eight words): columns a
 when first used, and windows pass events on without decoding them again.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -57,11 +57,6 @@ _IS_RQ = kind_table(_RQ_KINDS)
 _IS_BIO = kind_table(_BIO_KINDS)
 _NO_DEV = kind_table({Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)} - {Kind.LIGHT})
 """Kinds without a device: names, stacks, files, the path beside the block layer, CHAIN."""
-
-
-def fields_of(kind: Kind) -> dict[str, Any]:
-    """Return (dtype, byte offset) of each field of a kind's record, by field name."""
-    return dict(BY_KIND[kind].dtype.fields or {})
 
 
 _PADDED = {
@@ -192,7 +187,8 @@ class Events:
         name: a field of one number (1 to 8 bytes; no text, no array). Raises KeyError: the kind has
         no such field.
         """
-        dtype, offset = fields_of(kind)[name][:2]
+        fields: Mapping[str, Any] = BY_KIND[kind].dtype.fields or {}
+        dtype, offset = fields[name][:2]
         words: U64 = self.raw.T[offset // 8]
         if words.flags.c_contiguous and offset % dtype.itemsize == 0:
             parts: NDArray[Any] = words.view(dtype)

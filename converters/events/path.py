@@ -38,12 +38,9 @@ class RunningCalls:
     come again, no Q is joined to a CALL from before a damaged part of the log either.
     """
 
-    _known: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _KNOWN))
+    known: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _KNOWN))
     _said: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _SAID))
     """What each says."""
-
-    def __len__(self) -> int:
-        return len(self._known)
 
     def join(self, events: Events, path: PathColumn, damaged: Sequence[Mapping[str, int]]) -> None:
         """Write what CALL records say to their Q's row, and to those of Qs that refer to them.
@@ -79,8 +76,8 @@ class RunningCalls:
             path.rows[name][path.at[queues[found]]] = said[name][place[found]]
         last = np.append(known["tid"][1:] != known["tid"][:-1], True)
         last &= known["time"] > (int(events.ts[-1]) if len(events) else 0) - CALL_REPEAT_NS
-        self._known, self._said = known[last], said[last]
-        self._known["row"] = -1
+        self.known, self._said = known[last], said[last]
+        self.known["row"] = -1
 
     def _with_fresh(
         self, events: Events, rows: I64, queued: I64, said: NDArray[np.void]
@@ -96,7 +93,7 @@ class RunningCalls:
         thread[own] = events.field(Kind.Q, "tid", queued[own])
         known["tid"], known["turn"] = thread, turn
         known["time"], known["row"] = events.ts[rows], rows
-        known = np.concatenate([self._known, known])
+        known = np.concatenate([self.known, known])
         said = np.concatenate([self._said, said[fresh]])
         order = np.argsort(_place(known["tid"], known["row"]))
         return known[order], said[order]
@@ -143,7 +140,7 @@ def attach_path(
     running: the calls of earlier events, to which Qs may refer; those of `events` are added.
     damaged: windows of time that could not be read, as of a log's reader.
     """
-    if not len(events.rows(*_OF_QUEUED, *_OF_COMPLETED)) and not running:
+    if not len(events.rows(*_OF_QUEUED, *_OF_COMPLETED)) and not len(running.known):
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)

@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-import zstandard
-
 MAJOR = 2
 """Raised when an older reader would misread the log; a reader refuses a higher number."""
 
@@ -196,42 +194,6 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
 def most_raw(stored: int) -> int:
     """Return the most bytes that a zstd payload of `stored` bytes may decompress to."""
     return MAX_RATIO * (FRAME_BYTES + stored)
-
-
-def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
-    """Return the decompressed payload of `frame`.
-
-    `stored`: the payload as read from the file. Raises DamagedError where it is cut short, fails
-    its checksum, is larger than the format allows, has an unknown codec, or does not decompress to
-    `frame.raw` bytes.
-    """
-    if len(stored) != frame.stored:
-        raise DamagedError("is cut short")
-    if zlib.crc32(stored) != frame.crc:
-        raise DamagedError("fails its checksum")
-    raw = frame.raw
-    if raw > MAX_RAW:
-        raise DamagedError(f"declares {raw} bytes, more than a log's frames hold")
-    if frame.codec == Codec.NONE:
-        data = bytes(stored)
-    elif frame.codec == Codec.ZSTD:
-        try:
-            if zstandard.frame_content_size(stored) != raw:
-                raise DamagedError("declares another length than its zstd frame")
-            if raw > most_raw(len(stored)):
-                raise DamagedError(
-                    f"declares {raw} bytes from {len(stored)}, more than {MAX_RATIO} times as many"
-                )
-            data = zstandard.ZstdDecompressor().decompress(
-                stored, max_output_size=raw, allow_extra_data=False
-            )
-        except zstandard.ZstdError as error:
-            raise DamagedError(f"does not decompress ({error})") from None
-    else:
-        raise DamagedError(f"is stored with codec {frame.codec}, which this biotrail cannot read")
-    if len(data) != raw:
-        raise DamagedError(f"holds {len(data)} bytes where it declares {raw}")
-    return data
 
 
 def encode_json(value: Any) -> bytes:

@@ -5,21 +5,27 @@ import io
 import os
 import select
 import struct
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
 import numpy as np
+import zstandard
 
 from biotrail.recorder.log.frames import (
     FRAME_BYTES,
+    MAX_RATIO,
+    MAX_RAW,
     MAX_STORED,
     STORED_AT,
     SYNC,
     TAG_AT,
+    Codec,
+    DamagedError,
     Frame,
     decode_frame,
-    unpack_payload,
+    most_raw,
 )
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError
 from biotrail.recorder.schema.file_kinds import no_regular_file
@@ -103,8 +109,40 @@ class Source:
         return frame if frame.next <= self.size else None
 
     def payload(self, frame: Frame) -> bytes:
-        """Return a frame's payload, decompressed. Raises DamagedError, as `unpack_payload`."""
-        return unpack_payload(frame, self.read_at(frame.payload, frame.stored))
+        """Return the decompressed payload of a frame.
+
+        Raises DamagedError where it is cut short, fails its checksum, is larger than the format
+        allows, has an unknown codec, or does not decompress to `frame.raw` bytes.
+        """
+        stored = self.read_at(frame.payload, frame.stored)
+        if len(stored) != frame.stored:
+            raise DamagedError("is cut short")
+        if zlib.crc32(stored) != frame.crc:
+            raise DamagedError("fails its checksum")
+        raw = frame.raw
+        if raw > MAX_RAW:
+            raise DamagedError(f"declares {raw} bytes, more than a log's frames hold")
+        if frame.codec == Codec.NONE:
+            data = bytes(stored)
+        elif frame.codec == Codec.ZSTD:
+            try:
+                if zstandard.frame_content_size(stored) != raw:
+                    raise DamagedError("declares another length than its zstd frame")
+                if raw > most_raw(len(stored)):
+                    few = f"{raw} bytes from {len(stored)}"
+                    raise DamagedError(f"declares {few}, more than {MAX_RATIO} times as many")
+                data = zstandard.ZstdDecompressor().decompress(
+                    stored, max_output_size=raw, allow_extra_data=False
+                )
+            except zstandard.ZstdError as error:
+                raise DamagedError(f"does not decompress ({error})") from None
+        else:
+            raise DamagedError(
+                f"is stored with codec {frame.codec}, which this biotrail cannot read"
+            )
+        if len(data) != raw:
+            raise DamagedError(f"holds {len(data)} bytes where it declares {raw}")
+        return data
 
     def _fill(self, end: int) -> None:
         """Read a pipe up to the offset `end`, or to its end."""
