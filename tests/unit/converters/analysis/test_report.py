@@ -761,7 +761,7 @@ def test_figures_are_of_the_recorded_time(tmp_path: Path, window_events: int) ->
 def test_the_time_of_a_report_is_that_of_its_recording_or_cut(tmp_path: Path) -> None:
     # GIVEN the recording from 1.5 to 3.5 s
     trace = two_reads(tmp_path)
-    trace.restrict(Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2))
+    trace.span = Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2)
     # WHEN it is reported on THEN its time is that
     report = reported_log(trace)
     assert (report.span_ns, report.total.bios.ios_per_s) == (2 * SECOND, 0.5)
