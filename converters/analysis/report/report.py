@@ -26,12 +26,11 @@ from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
     ByCgroup,
+    ByNumber,
     ByPath,
     ByProcess,
     Key,
     Name,
-    by_cpu,
-    by_place,
     check_recorded,
     name_of,
 )
@@ -116,10 +115,10 @@ class Reporter:
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
-            "cpus": by_cpu(context),
+            "cpus": ByNumber(context, "cpu"),
             **({"files": ByPath(context)} if context.has_files else {}),
         }
-        self._chosen: Key = KEYS[by](context) if by else by_place(context)
+        self._chosen: Key = KEYS[by](context) if by else ByNumber(context)
         self._each_device = by in (None, "device")
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
