@@ -18,7 +18,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.columns import FOREVER, STRING, Slices, firsts
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices, firsts
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -228,14 +228,18 @@ class SliceWriter:
         self._open_streams: list[int] = []
         """Streams whose last slice is open: `finish` writes its END."""
 
-    def write(self, slices: Slices, in_flight: Slices) -> None:
+    def write(self, slices: Slices, in_flight: Slices | None = None) -> None:
         """Put a window's slices of one category on lanes, and write them.
 
-        in_flight: slices of the same category that a later call has among its `slices`. Those that
-        began before the end of what is written only reserve a lane until the next call. Both in the
-        order of (start, number). A slice with end FOREVER keeps its lane to the trace's end, and
-        gets its END by `finish`. Raises OutputError where writing fails.
+        in_flight: slices of the same category, if it has any, that a later call has among its
+        `slices`. Those that began before the end of what is written only reserve a lane until the
+        next call. Both in the order of (start, number). A slice with end FOREVER keeps its lane to
+        the trace's end, and is ended there by `finish`. Raises OutputError where writing fails.
         """
+        if in_flight is None:
+            if not len(slices):
+                return
+            in_flight = Slices.none(slices.category)
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = names_of(np.concatenate([slices.group, in_flight.group]))
         pooled = [dev for category, dev in self.pools if category == slices.category]
@@ -273,21 +277,8 @@ class SliceWriter:
 
     def _write_slices(self, slices: Slices, stream: I64) -> None:
         """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
-        uses = [
-            (stream if column.at is None else stream[column.at], column.values)
-            for column in slices.columns
-            if column.tag == STRING
-        ]
-        used = np.flatnonzero(np.bincount(stream))
-        stages = (
-            []
-            if slices.stages is None
-            else np.flatnonzero(np.bincount(slices.stages.name)).tolist()
-        )
-        self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
         self._file.packets(self._tree.announcements())
-        callstacks = None if slices.callstack is None else (stream, slices.callstack)
-        self._file.write(self._streams.prepare(used, uses, callstacks))
+        self._file.write(self._streams.prepare(stream, slices))
         for data in encode(slices, stream, self._streams.sequence, self._streams.last):
             self._file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
