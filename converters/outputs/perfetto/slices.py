@@ -51,11 +51,10 @@ from biotrail.converters.outputs.perfetto.names import (
     Detail,
     Drawing,
     ioprio_text,
-    record_name,
     size_text,
 )
 from biotrail.converters.outputs.perfetto.tracks import CallStacks
-from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
+from biotrail.recorder.schema.records import BY_KIND, FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 from biotrail.recorder.schema.syscalls import call_name
 
 _CERTAINTIES = [c.name.lower() for c in Certainty]
@@ -155,7 +154,9 @@ class BlockMaker:
         name = np.full(len(table), self.drawing.names.id("lost events"))
         slices = Slices.of_rows(LOSS, group, start, np.maximum(table.end, start), name)
         slices.put("cpu", table.cpu, table.cpu >= 0)
-        slices.text("kind", self._strings.ids(table.kind, record_name))
+        known = {int(kind): record.name for kind, record in BY_KIND.items()} | {0: "unknown"}
+        names = self._strings.ids(table.kind, lambda kind: known.get(kind, f"kind {kind}"))
+        slices.text("kind", names)
         slices.put("count", table.count, table.count >= 0)
         if len(slices):
             slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))

@@ -59,7 +59,19 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
     the order of their starts.
     """
     stages, flows = slices.stages, slices.flows
-    ends, arguments, values = _arguments_of(slices)
+    # The arguments by slice, as `loops.encode` takes them.
+    every = np.arange(len(slices))
+    counts = np.zeros(len(slices), dtype=np.int64)
+    for column in slices.columns:
+        counts[slice(None) if column.at is None else column.at] += 1
+    ends = np.cumsum(counts)
+    cursor = ends - counts
+    arguments, values = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.uint64)
+    for column in slices.columns:
+        argument = column.iid | column.tag << 8
+        rows = every if column.at is None else column.at
+        numbers = np.ascontiguousarray(column.values, np.uint64)
+        loops.place_arguments(rows, numbers, argument, cursor, arguments, values)
     flow_parts = [None] * 3 if flows is None else [firsts(flows.count), flows.count, flows.id]
     stage_parts: list[NDArray[Any] | None] = [None] * 6
     if stages is not None:
@@ -95,25 +107,6 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
 
 def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
     return np.zeros(0, dtype) if values is None else np.ascontiguousarray(values, dtype)
-
-
-def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
-    """Return (ends, arguments, values) of all arguments, by slice, as `loops.encode` takes them."""
-    n = len(slices)
-    every = np.arange(n)
-    counts = np.zeros(n, dtype=np.int64)
-    for column in slices.columns:
-        counts[slice(None) if column.at is None else column.at] += 1
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if n else 0
-    arguments, values = np.empty(total, np.int64), np.empty(total, np.uint64)
-    cursor = ends - counts
-    for column in slices.columns:
-        argument = column.iid | column.tag << 8
-        rows = every if column.at is None else column.at
-        numbers = np.ascontiguousarray(column.values, np.uint64)
-        loops.place_arguments(rows, numbers, argument, cursor, arguments, values)
-    return ends, arguments, values
 
 
 def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
@@ -246,8 +239,15 @@ class SliceWriter:
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
             stream[rows] = self._streams_of(slices, rows, in_flight, dev)
-        if len(slices):
-            self._write_slices(slices, stream)
+        if not len(slices):
+            return
+        self._file.packets(self._tree.announcements())
+        self._file.write(self._streams.prepare(stream, slices))
+        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
+            self._file.write(data)
+        self._open_streams += stream[slices.end == FOREVER].tolist()
+        nested = 0 if slices.stages is None else len(slices.stages.name)
+        self._summary.slices += len(slices) + nested
 
     def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
         """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
@@ -274,16 +274,6 @@ class SliceWriter:
             descriptor = self._tree.lane(slices.category, dev, new)
             pool.streams[new] = self._streams.add(descriptor, slices.category, int(first[new]))
         return pool.streams[lane]
-
-    def _write_slices(self, slices: Slices, stream: I64) -> None:
-        """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
-        self._file.packets(self._tree.announcements())
-        self._file.write(self._streams.prepare(stream, slices))
-        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
-            self._file.write(data)
-        self._open_streams += stream[slices.end == FOREVER].tolist()
-        nested = 0 if slices.stages is None else len(slices.stages.name)
-        self._summary.slices += len(slices) + nested
 
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
