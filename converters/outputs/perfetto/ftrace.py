@@ -77,14 +77,12 @@ class BlockedReasons:
             return []
         packet = TracePacket()
         packet.ftrace_events.cpu = 0
+        reasons = {**WAIT_REASON_NAMES, WaitReason.UNKNOWN: ""}
         names = []  # of the function that a thread waited in, else of what it waited for
         for stack, reason in zip(told.stack.tolist(), told.reason.tolist(), strict=True):
-            waits_for = (
-                "" if reason == WaitReason.UNKNOWN else WAIT_REASON_NAMES[WaitReason(reason)]
-            )
             functions = self.stacks.get(stack, ())
             where = (one for one in functions if not one.startswith(_SCHEDULER))
-            names.append(next(where, waits_for))
+            names.append(next(where, reasons[reason]))
         between = told.out + (told.run - told.out) // 2
         woken = np.where(told.woken < told.run, told.woken, between)
         at: I64 = np.maximum(woken + offset, 0)

@@ -154,7 +154,7 @@ class BlockMaker:
         name = np.full(len(table), self.drawing.names.id("lost events"))
         slices = Slices.of_rows(LOSS, group, start, np.maximum(table.end, start), name)
         slices.put("cpu", table.cpu, table.cpu >= 0)
-        known = {int(kind): record.name for kind, record in BY_KIND.items()} | {0: "unknown"}
+        known = {0: "unknown"} | {int(kind): record.name for kind, record in BY_KIND.items()}
         names = self._strings.ids(table.kind, lambda kind: known.get(kind, f"kind {kind}"))
         slices.text("kind", names)
         slices.put("count", table.count, table.count >= 0)
