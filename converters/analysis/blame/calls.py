@@ -15,7 +15,7 @@ import numpy as np
 from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.company import Batch, Ios, others_work
 from biotrail.converters.analysis.blame.experiment import Trial
-from biotrail.converters.analysis.blame.parties import Writers
+from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part, parts_of
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
@@ -108,7 +108,7 @@ class _Vectors:
 
 
 class CallBlame:
-    def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
+    def __init__(self, context: Context, parties: Parties, slots: int, trial: Trial | None) -> None:
         self._context, self._parties, self._slots = context, parties, slots
         self._trial = trial
         width = slots + _OF_CELLS
@@ -231,8 +231,10 @@ class CallBlame:
         )  # fmt: skip
         found = np.zeros((len(commits), self._slots), np.int64)
         asked = Batch(phases, batch.served, batch.pieces.take(np.zeros(0, np.int64)), batch.until)
-        for one in others_work(asked, np.arange(len(commits)), slot, weight, self._slots):
-            found[one.rows] = one.device
+        for rows, _, device in others_work(
+            asked, np.arange(len(commits)), slot, weight, self._slots
+        ):
+            found[rows] = device
         return np.maximum(found, 0)
 
     def _add_journal(self, commits: Commits, cells: I64) -> None:

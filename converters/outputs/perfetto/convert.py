@@ -291,7 +291,6 @@ class _Converter:
         self.counters.finish(begin, self._end)
         self._end = max(self._end, self.counters.last)
         if self._blame is not None:
-            self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
         flow = None if self._flows is None else self._flows.to_slowest
         ios, host = self._slowest.chosen(), self._place.host

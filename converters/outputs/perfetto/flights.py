@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.blame.parties import Writers, process_of_owner
+from biotrail.converters.analysis.blame.parties import PROCESS_OF_OWNER, Parties
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import FAR, I64, NEVER, OP_MASK, U32, Lifecycles, Table
@@ -47,7 +47,7 @@ class Flights:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._writers = Writers(context, process_of_owner)
+        self._writers = Parties(PROCESS_OF_OWNER, context)
         self._kept = _Flight.none()
         self._now = _Flight.none()
         """With those in flight at the window's end."""
@@ -73,7 +73,8 @@ class Flights:
     def _flights(self, window: Lifecycles) -> _Flight:
         """Return the window's bios, without those of the recording."""
         bios = window.bios
-        who, size = self._writers.of_bios(window), transferred(self._context, bios.opf, bios.bytes)
+        who = self._writers.codes_of_writers(window)
+        size = transferred(self._context, bios.opf, bios.bytes)
         empty = asks_flush(self._context, bios.opf, bios.bytes)
         op = np.where(empty, _FLUSH, bios.opf & OP_MASK).astype(np.int64)
         end = np.where(bios.complete == NEVER, FAR, bios.complete)

@@ -351,9 +351,6 @@ _DESCRIPTION = (
 class Blame(Protocol):
     """Who slowed whom, once all windows were taken in (`analysis.blame.timeline`)."""
 
-    def finish(self) -> None:
-        """Take in what is left, after the last window."""
-
     def behind(self, number: int) -> list[tuple[str, int]]:
         """Return (culprit, ns) of a bio, the most first."""
 
