@@ -419,8 +419,7 @@ class Second:
         """Yield all windows, once each was taken in."""
         for window in windows:
             if self.calls is not None:
-                self.calls.add(window)
-                self.company.needed = self.calls.needs_since()
+                self.company.needed = self.calls.add(window)
             self._use(self.company.add(window))
             yield window
             del window
