@@ -164,7 +164,7 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
         else:
             found, written = _ios_or_calls(given, asked, guest)
     if pairs is None:
-        _print(found, asked)
+        _print(found, asked, several=len(given) > 1)
     elif asked.as_json:
         say_json(slowest.pairs_as_dict(pairs, asked.most), indent=2)
     else:
@@ -211,14 +211,14 @@ def _ios_or_calls(
         if asked.functions and isinstance(found, Slowest):
             slowest.read_functions(found, cut.limited(one.again()))
     if guest is not None:
-        from biotrail.converters.analysis.guests.figures import side_of, sides
+        from biotrail.converters.analysis.guests.figures import sides_of
 
-        known = sides(guest)
         for one, found in findings:
-            for slow in found.found if one is given[0] and isinstance(found, Slowest) else ():
-                last = max(slow.requests, key=lambda request: request.number, default=None)
-                if last is not None and last.number in known:
-                    slow.side = side_of(guest, *known[last.number])
+            if one is given[0] and isinstance(found, Slowest):
+                last = [max((r.number for r in slow.requests), default=-1) for slow in found.found]
+                known = sides_of(guest, last)
+                for slow, number in zip(found.found, last, strict=True):
+                    slow.side = known.get(number)
     return findings, written
 
 
@@ -243,7 +243,7 @@ def _pairs(
     return [of_one for _, of_one in of_each(given, find)]
 
 
-def _print(findings: Sequence[_Found], asked: SlowOptions) -> None:
+def _print(findings: Sequence[_Found], asked: SlowOptions, *, several: bool) -> None:
     by_size = asked.order == Order.BYTES
     if not asked.as_json:
         detail = Detail.LINE if asked.brief else Detail.ALL if asked.verbose else Detail.USUAL
@@ -258,10 +258,10 @@ def _print(findings: Sequence[_Found], asked: SlowOptions) -> None:
     ranked: list[tuple[Any, dict[str, Any]]] = []
     for one, found in findings:
         facts = slowest.as_dict(found)
-        label = {"recording": one.label} if len(findings) > 1 else {}
+        label = {"recording": one.label} if several else {}
         ranks = [slow.rank(by_size) for slow in found.found]
         ranked += zip(ranks, [{**label, **row} for row in facts[key]], strict=True)
-        if len(findings) > 1:
+        if several:
             made["wanted"] = facts.pop("wanted")
             del facts[key], facts["format"]
             made["recordings"].append(marked(one, facts))

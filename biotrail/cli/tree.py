@@ -313,8 +313,7 @@ def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOpti
                 (context, Side.COMMAND),
                 *((name, Side.KERNEL) for name in names),
             ],
-            calls,
-            time,
+            (calls, 0, time),
         )
         for (context, *names), (calls, time) in sorted(found.functions.stacks.items())
     )
