@@ -295,7 +295,6 @@ class _Converter:
         self.counters.finish(begin, self._end)
         self._end = max(self._end, self.counters.last)
         if self._blame is not None:
-            self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
         ios, host = self._slowest.chosen(), self._place.host
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, self._flows, self._blame))

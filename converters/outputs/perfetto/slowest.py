@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
-from biotrail.converters.analysis.blame.parties import Writers, process_of_owner
+from biotrail.converters.analysis.blame.parties import PROCESS_OF_OWNER, Parties
 from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
@@ -213,7 +213,7 @@ class Flights:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._writers = Writers(context, process_of_owner)
+        self._writers = Parties(PROCESS_OF_OWNER, context)
         self._kept = _Flight.none()
         self.now = _Flight.none()
         """The kept ones, those that ended in the window, and those in flight at its end."""
@@ -239,7 +239,8 @@ class Flights:
     def _flights(self, window: Lifecycles) -> _Flight:
         """Return the window's bios, without those of the recording."""
         bios = window.bios
-        who, size = self._writers.of_bios(window), transferred(self._context, bios.opf, bios.bytes)
+        who = self._writers.codes_of_writers(window)
+        size = transferred(self._context, bios.opf, bios.bytes)
         empty = asks_flush(self._context, bios.opf, bios.bytes)
         op = np.where(empty, _FLUSH, bios.opf & OP_MASK).astype(np.int64)
         end = np.where(bios.complete == NEVER, FAR, bios.complete)

@@ -324,7 +324,6 @@ def taken_in(path: Path, window: int = 200) -> Timeline:
     found = Timeline(trace.context)
     for _ in found.watching(trace.lifecycles(window, small=True)):
         pass
-    found.finish()
     return found
 
 
