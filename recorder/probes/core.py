@@ -23,10 +23,21 @@ from biotrail.recorder.probes.backend import (
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.kernel.libbpf import (
+    SECTION,
+    BpfObject,
+    RefusedError,
+    load_library,
+)
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
-from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes, may_shrink
+from biotrail.recorder.probes.maps.fitting import (
+    LEAST,
+    LEAST_WITH_FILTERS,
+    ensure_room,
+    fit,
+    may_shrink,
+)
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
@@ -106,18 +117,18 @@ class CoreProbes(Probes):
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        ensure_room(0, memory_limit.room())
         path = self._path or object_path()
         cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
             self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
-            self._hold_irqs = btf.has_function("bpf_local_irq_save")
+            self._hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+            self.counts_skips = btf.function_id("bpf_prog_inc_misses_counter") is not None
             allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self._by_file = file_ways.choose(
@@ -223,7 +234,7 @@ class CoreProbes(Probes):
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
         others = bpf.map_bytes(cpus) - table
-        room, least = memory_limit.room(), least_bytes(follow)
+        room, least = memory_limit.room(), LEAST_WITH_FILTERS if follow else LEAST
         sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
             self._path_maps.size_dirty(fitted)
@@ -295,12 +306,12 @@ class CoreProbes(Probes):
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()
-        bpf.read_section(".data.fired", fired)
+        bpf.get(".data.fired", SECTION, fired)
         slots = [slot for slot in fired if slot.armed == self._armed]
         if not slots:
             return []
         self._armed += 1
-        bpf.update_section(".data.armed", ctypes.c_uint64(self._armed))
+        bpf.put(".data.armed", SECTION, ctypes.c_uint64(self._armed))
         near = time.monotonic_ns()
         hits = [
             Hit(_TRIGGERS.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)
@@ -328,7 +339,7 @@ class CoreProbes(Probes):
             for place, one in enumerate(reversed(self._own_files)):
                 known = one.generation is not None
                 content[place] = (one.inode, one.dev, one.generation or 0, known)
-            self._opened().update_section(".data.own", content)
+            self._opened().put(".data.own", SECTION, content)
 
     def kernel_enums(self) -> KernelEnums:
         return self.enums

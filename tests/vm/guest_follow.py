@@ -105,7 +105,7 @@ def way_of_many() -> list[str]:
 
     Then 1,400 functions of packets take half an hour of emulation to attach and to detach.
     """
-    works = {way.name for way in all_ways() if way.works}
+    works = {way.name for way in all_ways() if not way.reason}
     return [] if works & {"session", "multi"} else ["--way", "typed"]
 
 
@@ -177,7 +177,7 @@ def follow_attach(case: Case) -> None:
     """
     case.told |= {"seconds_of": {}, "all_seconds_of": {}}
     for way in all_ways():
-        if not way.works or way.name not in ("session", "multi"):
+        if way.reason or way.name not in ("session", "multi"):
             continue
         probes = _probes("sk_buff", way)
         with closing(probes), timed_links() as spent:

@@ -13,7 +13,7 @@ import numpy as np
 
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.kernel.btf import KernelBtf
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.limits import PATH_CPUS
@@ -286,7 +286,7 @@ def choose_path(
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
-    has_flag = "wait" in parts and not btf.has_function("frozen")
+    has_flag = "wait" in parts and btf.function_id("frozen") is None
     return PathChoice(parts, chosen, lacking, without, _PF_FROZEN if has_flag else 0)
 
 
@@ -326,7 +326,7 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
     for tracepoint in JOURNAL_PROGRAMS:
         count = btf.parameters(tracepoint)
         if count is None:
-            count = btf.module_parameters(tracepoint, "jbd2")
+            count = btf.parameters(tracepoint, "jbd2")
             if count is None:
                 return [], (
                     "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
@@ -413,9 +413,9 @@ class PathMaps:
             if len(found) == len(_TEXT):
                 constants.text, end = (found[name] for name in _TEXT)
                 constants.text_bytes = end - constants.text
-        bpf.set_map_entries("bt_driver_steps", _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
+        bpf.set_map_size("bt_driver_steps", None, _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
         timed = bool(choice.parts & {"time", "wait"})
-        bpf.set_map_entries("bt_call_slots", _CALL_SLOTS if timed else 1)
+        bpf.set_map_size("bt_call_slots", None, _CALL_SLOTS if timed else 1)
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
@@ -440,7 +440,7 @@ class PathMaps:
             slots = size // _DIRTY_SLOT_BYTES
             self._constants_made.dirty_shift = dirty_shift(size)
         self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
-        self._bpf.set_map_entries("bt_dirty_writers", _WRITER_SETS if slots > 1 else 1)
+        self._bpf.set_map_size("bt_dirty_writers", None, _WRITER_SETS if slots > 1 else 1)
         self._bpf.set_initial_value(".rodata.path", self._constants_made)
 
     def short_of_memory(self) -> str:
@@ -462,7 +462,7 @@ class PathMaps:
         if not self._choice.programs:
             return PathRuns()
         counts = (shared.ENTERED.ctype * PATH_CPUS)()
-        self._bpf.read_section(".data.entered", counts)
+        self._bpf.get(".data.entered", SECTION, counts)
         words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
         by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
@@ -471,10 +471,10 @@ class PathMaps:
     def stop_timing(self) -> None:
         """Detach the programs of the part time; waits stand by themselves from now on."""
         self._timing += 1
-        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
+        self._bpf.put(".data.timing", SECTION, ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
             if part == "time":
-                self._bpf.detach_one(program)
+                self._bpf.detach(program)
 
 
 def dirty_table(pages: int) -> int:

@@ -106,8 +106,8 @@ def new_stacks(
     """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them."""
     found = []
     for key in bpf.keys(name):
-        if key not in known and bpf.read_value(name, key, value):
-            found.append((key, value.raw))
+        if key.value not in known and bpf.get(name, key, value):
+            found.append((key.value, value.raw))
     known.update(key for key, _ in found)
     return found
 

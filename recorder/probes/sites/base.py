@@ -20,11 +20,11 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
-from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
+from biotrail.recorder.probes.maps.fitting import ensure_room
 from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing, fitting, ring_bytes
+from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
@@ -60,10 +60,8 @@ def per_cpu(
     bpf: BpfObject, name: str, key: "ctypes._CData", kind: type[ctypes.Structure]
 ) -> list[ctypes.Structure]:
     """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there."""
-    library = load_library()
-    values = (kind * library.possible_cpus())()
-    look_up = library.get("bpf_map_lookup_elem")
-    look_up(bpf.map_fd(name), ctypes.byref(key), ctypes.byref(values))
+    values = (kind * load_library().possible_cpus())()
+    bpf.get(name, key, values)
     return list(values)
 
 
@@ -136,7 +134,7 @@ class SiteProbes(Probes):
 
     def open(self) -> None:
         require_rights()
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        ensure_room(0, memory_limit.room())
         check_tasks(self.filters)
         allow_locked_memory()
         self._look_up()
@@ -150,8 +148,8 @@ class SiteProbes(Probes):
         filters = self.filters
         with KernelBtf() as btf:
             self._enums = kernel_enums(btf)
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-            hold_irqs = btf.has_function("bpf_local_irq_save")
+            self.counts_skips = btf.function_id("bpf_prog_inc_misses_counter") is not None
+            hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             reports_cgroups = btf.parameters(TRACEPOINT) is not None
             suffix = "_p" if is_preemptible(btf) else ""
         bpf = self._object = BpfObject(object_path("sites.bpf.o"))
@@ -181,12 +179,12 @@ class SiteProbes(Probes):
         for name in _ALL_TEMPLATES:
             bpf.set_autoload(name, name in templates)
         # What memory allows beside the other maps.
-        wanted, room = ring_bytes(self._asked_ring), memory_limit.room()
+        self._wanted_bytes, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
             others = bpf.map_bytes(load_library().possible_cpus())
             room = room._replace(bytes=room.bytes - others)
-        self._wanted_bytes, size = wanted, fitting(wanted, room)
-        ensure_room(size, room, least_bytes(filters=False))
+        size = ring_bytes(self._asked_ring, room)
+        ensure_room(size, room)
         bpf.set_map_size("bt_site_ring", 0, size)
         bpf.load()
         for number in ids:

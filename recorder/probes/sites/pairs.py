@@ -4,8 +4,8 @@
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from ctypes import byref, c_uint32
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from ctypes import c_uint32
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,11 +19,11 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
-    ModuleBtfs,
+    Descriptors,
     Place,
     ProgramType,
     Template,
@@ -318,12 +318,22 @@ class PairProbes(SiteProbes):
         return {event.template for event in self._events}
 
     def _loaded(self, bpf: BpfObject) -> None:
-        for at, event in enumerate(self._events):
-            with ModuleBtfs() as modules:
-                place = _place(event, modules)
+        with Descriptors() as modules:
+            for at, event in enumerate(self._events):
+                place, prototype = Place(ProgramType.TRACEPOINT), event.tracepoint.prototype
+                if event.typed and prototype is not None:
+                    try:
+                        btf = modules.module_btf(prototype.module)
+                    except OSError as error:
+                        raise ProbeError(
+                            f"the types of module {prototype.module} cannot be reached: "
+                            f"{os.strerror(error.errno or 0)}; is it still loaded?"
+                        ) from error
+                    kind = AttachType.RAW_TP
+                    place = Place(ProgramType.TRACING, kind, prototype.btf_id, btf)
                 descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-            self._programs.add(descriptor)
-            self._events[at] = replace(event, descriptor=descriptor)
+                self._programs.add(descriptor)
+                self._events[at] = replace(event, descriptor=descriptor)
 
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
@@ -357,7 +367,7 @@ class PairProbes(SiteProbes):
 
     def readings(self) -> list[PairReading]:
         bpf = self._opened()
-        waiting = Counter(key.pair for key in _keys(bpf, _BEGUN, site_structs.PAIR_KEY.ctype))
+        waiting = Counter(key.pair for key in bpf.keys(_BEGUN, site_structs.PAIR_KEY.ctype))
         return [
             replace(one, counts={"open": waiting[index], **one.counts})
             for index, one in enumerate(self._totals(bpf))
@@ -375,7 +385,7 @@ class PairProbes(SiteProbes):
         """As readings(), without begins that wait."""
         keys = {
             (int(key.pair), int(key.by)): key
-            for key in _keys(bpf, _BY_HISTS, site_structs.PAIR_BY.ctype)
+            for key in bpf.keys(_BY_HISTS, site_structs.PAIR_BY.ctype)
         }
         by: list[dict[int, Latencies]] = [{} for _ in self.pairs]
         for (pair, value), key in keys.items():
@@ -495,20 +505,6 @@ def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> 
     return [end, *begins] if both else [*begins, end]
 
 
-def _place(event: _Event, modules: ModuleBtfs) -> Place:
-    prototype = event.tracepoint.prototype
-    if not event.typed or prototype is None:
-        return Place(ProgramType.TRACEPOINT)
-    try:
-        btf = modules.of(prototype.module)
-    except OSError as error:
-        raise ProbeError(
-            f"the types of module {prototype.module} cannot be reached: "
-            f"{os.strerror(error.errno or 0)}; is it still loaded?"
-        ) from error
-    return Place(ProgramType.TRACING, AttachType.RAW_TP, prototype.btf_id, btf)
-
-
 def section(pairs: Sequence[ResolvedPair]) -> Any:
     """Return .rodata.pairs, `struct bt_pair_sites pairs[]`, for at most MAX_PAIRS pairs."""
     made = (site_structs.PAIR_SITES.ctype * MAX_PAIRS)()
@@ -529,17 +525,6 @@ def _fill_side(to: Any, side: ResolvedSide) -> None:
     for place, condition in zip(to.conditions, side.conditions, strict=False):
         fill_value(place.value, condition.value)
         place.operand, place.operator = condition.operand, condition.operator
-
-
-def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
-    """Yield copies of the keys of a hash map while programs change it; some may come twice."""
-    step, fd = load_library().get("bpf_map_get_next_key"), bpf.map_fd(name)
-    key, following = kind(), kind()
-    last = None
-    while step(fd, last, byref(following)) == 0:
-        key = kind.from_buffer_copy(following)
-        last = byref(key)
-        yield kind.from_buffer_copy(following)
 
 
 def pair_facts(pair: ResolvedPair) -> PairFacts:

@@ -18,10 +18,10 @@ from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
+from biotrail.recorder.probes.kernel.libbpf import SECTION, MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
-from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes
+from biotrail.recorder.probes.maps.fitting import LEAST_WITH_FILTERS, ensure_room, fit
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
     DRIVERS,
@@ -106,14 +106,12 @@ class Kernel:
         self._modules = modules
         self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
 
-    def parameters(self, tracepoint: str) -> int | None:
-        return self._parameters.get(tracepoint)
+    def parameters(self, tracepoint: str, module: str = "") -> int | None:
+        known = {"": self._parameters, "jbd2": self._modules}
+        return known[module].get(tracepoint)
 
-    def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        return self._modules.get(tracepoint) if module == "jbd2" else None
-
-    def has_function(self, name: str) -> bool:
-        return name == "frozen"
+    def function_id(self, name: str) -> int | None:
+        return 1 if name == "frozen" else None
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
@@ -268,7 +266,7 @@ class Object:
     def __init__(self) -> None:
         self.loaded: dict[str, bool] = {}
         self.entries: dict[str, int] = {}
-        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sizes: dict[str, tuple[int | None, int]] = {}
         self.sections: dict[str, Any] = {}
         self.attached: list[str] = []
 
@@ -278,23 +276,18 @@ class Object:
     def set_initial_value(self, section: str, value: Any) -> None:
         self.sections[section] = value
 
-    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
+    def set_map_size(self, name: str, value_bytes: int | None, entries: int) -> None:
         self.entries[name] = entries
         self.sizes[name] = value_bytes, entries
-
-    def set_map_entries(self, name: str, entries: int) -> None:
-        self.entries[name] = entries
-
-    def value_size(self, name: str) -> int:
-        return 64
 
     def attach(self, program: str) -> None:
         self.attached.append(program)
 
-    def update_section(self, section: str, value: Any) -> None:
+    def put(self, section: str, key: Any, value: Any) -> None:
+        assert key is SECTION
         self.sections[section] = value
 
-    def detach_one(self, program: str) -> None:
+    def detach(self, program: str) -> None:
         self.attached.remove(program)
 
 
@@ -418,7 +411,7 @@ ENUMS: dict[str, dict[str, int]] = {
 class Map:
     """A BPF object that keeps what its section was set to."""
 
-    def update_section(self, name: str, value: Any) -> None:
+    def put(self, name: str, key: Any, value: Any) -> None:
         assert name == ".data.own"
         self.section = value
 
@@ -544,11 +537,11 @@ def test_reasons_and_maps_are_counted_apart() -> None:
     assert "12 of the recorder itself" in left_out_text(found)
     assert filters_text(Filters(pids=(1,), own_io=True).header()) == "--pid 1 --own-io"
     # GIVEN maps WHEN they leave the recorder enough, or there is no limit THEN nothing is said
-    ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=False))
-    ensure_room(10 * MIB, None, least_bytes(filters=True))
+    ensure_room(10 * MIB, Room(30 * MIB, ""))
+    ensure_room(10 * MIB, None, LEAST_WITH_FILTERS)
     # AND filters take more
     with pytest.raises(ProbeError, match="needs 38 MiB more"):
-        ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=True))
+        ensure_room(10 * MIB, Room(30 * MIB, ""), LEAST_WITH_FILTERS)
 
 
 # What a recording takes of memory is reckoned before, and made to fit.
