@@ -80,16 +80,14 @@ OCTAVES = (HIST_SLOTS - _EXACT) // _PER_OCTAVE + 5
 """Number of octaves: the last slots are those of [2^(OCTAVES-1), 2^OCTAVES) ns and more."""
 
 
-def _bounds() -> NDArray[np.int64]:
-    """Return the least latency (ns) of each slot, then the end of the last, (HIST_SLOTS + 1,)."""
-    low = np.arange(_EXACT, dtype=np.int64)
-    octaves = np.arange(5, OCTAVES, dtype=np.int64)
-    steps = np.arange(_PER_OCTAVE, dtype=np.int64)
-    high = (_PER_OCTAVE + steps) << (octaves - 4)[:, None]
-    return np.concatenate([low, high.ravel(), [1 << OCTAVES]])
-
-
-BOUNDS = _bounds()
+BOUNDS: NDArray[np.int64] = np.concatenate(
+    [
+        np.arange(_EXACT),
+        (_PER_OCTAVE + np.arange(_PER_OCTAVE) << np.arange(1, OCTAVES - 4)[:, None]).ravel(),
+        [1 << OCTAVES],
+    ]
+)
+"""The least latency (ns) of each slot, then the end of the last, (HIST_SLOTS + 1,)."""
 
 
 @dataclass(frozen=True)
@@ -166,16 +164,11 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """A tracepoint of this kernel. prototype: None: it has no types here."""
+    """A tracepoint of this kernel. name: with its system; prototype: None: it has no types here."""
 
-    system: str
     name: str
     prototype: Prototype | None
     format: Format
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.system}:{self.name}"
 
 
 class Tracepoints:
@@ -215,10 +208,17 @@ class Tracepoints:
                 + ", ".join(f"{one}:{name}" for one in sorted(holders))
             )
         if (colon and system not in holders) or not holders:
-            raise SiteError(f"this kernel has no tracepoint {text}{self._near(text)}")
+            known = [f"{one}:{name}" for one, names in self.systems.items() for name in names]
+            by_name = {one if colon else one.partition(":")[2]: one for one in known}
+            near = [by_name[one] for one in get_close_matches(text, by_name, _NEAR)]
+            hint = f"; near: {', '.join(near)}" if near else ""
+            raise SiteError(
+                f"this kernel has no tracepoint {text}{hint}; a module's are there once it is "
+                "loaded (modprobe)"
+            )
         system = system or holders[0]
         formats = tracefs.read(self._place, system, [name])
-        found = Tracepoint(system, name, self.types.prototype(name), formats[name])
+        found = Tracepoint(f"{system}:{name}", self.types.prototype(name), formats[name])
         self._found[text] = found
         return found
 
@@ -227,19 +227,9 @@ class Tracepoints:
         found = self.find(text)
         scopes: dict[str, Scope] = {}
         if found.prototype is not None:
-            scopes[TYPED] = TypedScope(found.prototype, found.full_name)
-        scopes[FORMAT] = FormatScope(found.format, found.full_name, self.types)
+            scopes[TYPED] = TypedScope(found.prototype, found.name)
+        scopes[FORMAT] = FormatScope(found.format, found.name, self.types)
         return scopes
-
-    def _near(self, text: str) -> str:
-        known = [f"{system}:{name}" for system, names in self.systems.items() for name in names]
-        if ":" in text:
-            near = get_close_matches(text, known, _NEAR)
-        else:
-            by_name = {one.partition(":")[2]: one for one in known}
-            near = [by_name[name] for name in get_close_matches(text, by_name, _NEAR)]
-        hint = f"; near: {', '.join(near)}" if near else ""
-        return f"{hint}; a module's are there once it is loaded (modprobe)"
 
 
 @dataclass(frozen=True)
@@ -314,7 +304,18 @@ class PairProbes(SiteProbes):
         bpf.set_map_size(_BEGUN, begun_size, self._max_open)
         bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
         for index, pair in enumerate(self.pairs):
-            self._events += _events(pair, index, self._known, suffix)
+            typed = pair.way == TYPED
+            begin, end = (f"bt_pair_{half}{suffix if typed else '_f'}" for half in ("begin", "end"))
+            events = []
+            for at, side in enumerate(pair.begins):
+                point = self._known.find(side.event)
+                events.append(_Event(typed, point, begin, index | at << _BEGIN_SHIFT))
+            point = self._known.find(pair.end.event)
+            # In the order of attaching, the end last. But of an event that is both, its program
+            # comes first: it looks for the begin before this one.
+            both = any(event.tracepoint == point for event in events)
+            events.insert(0 if both else len(events), _Event(typed, point, end, index))
+            self._events += events
         return {event.template for event in self._events}
 
     def _loaded(self, bpf: BpfObject) -> None:
@@ -353,7 +354,7 @@ class PairProbes(SiteProbes):
                     link = attach_tracepoint(event.descriptor, point.format.number)
             except OSError as error:
                 raise ProbeError(
-                    f"tracepoint {point.full_name} cannot be attached to: "
+                    f"tracepoint {point.name} cannot be attached to: "
                     f"{os.strerror(error.errno or 0)}; `biotrail doctor` says what is missing"
                 ) from error
             self._links.add(link)
@@ -441,7 +442,7 @@ class PairProbes(SiteProbes):
                 raise
             except OSError as error:
                 raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
-            name = event.tracepoint.full_name
+            name = event.tracepoint.name
             program = ProgramInfo(event.template, _LETTER, name, self._attached)
             found.append(program.counted(info))
         return found
@@ -485,24 +486,6 @@ def resolve_all(
                 "the field with --device-field, or leave events out with --where"
             )
     return found
-
-
-def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> list[_Event]:
-    """Return a pair's events in the order of attaching: the begins, then the end.
-
-    Of an event that is both, the end's program comes first: it looks for the begin before this one.
-    suffix: of typed templates, where programs may be preempted.
-    """
-    typed = pair.way == TYPED
-    templates = [name + (suffix if typed else "_f") for name in ("bt_pair_begin", "bt_pair_end")]
-
-    def event(side: ResolvedSide, half: int, cookie: int) -> _Event:
-        return _Event(typed, known.find(side.event), templates[half], cookie)
-
-    begins = [event(side, 0, index | at << _BEGIN_SHIFT) for at, side in enumerate(pair.begins)]
-    end = event(pair.end, 1, index)
-    both = any(begin.tracepoint == end.tracepoint for begin in begins)
-    return [end, *begins] if both else [*begins, end]
 
 
 def section(pairs: Sequence[ResolvedPair]) -> Any:
