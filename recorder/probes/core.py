@@ -45,7 +45,17 @@ from biotrail.recorder.probes.maps.path_maps import (
     choose_path,
     path_programs,
 )
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
+from biotrail.recorder.probes.maps.stack_maps import (
+    BUILD_ID_FRAME,
+    KERNEL_STACKS,
+    USER_STACKS,
+    WAIT_DEPTH,
+    WAIT_STACKS,
+    FreshStacks,
+    StackMap,
+    Stacks,
+    max_depth,
+)
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     LIGHT,
@@ -62,7 +72,7 @@ from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
-from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.schema.payloads import BackendFacts
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.recorder.symbols.kallsyms import addresses_of
 
@@ -98,10 +108,10 @@ class CoreProbes(Probes):
         """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
         self.config = config
-        self.enums: KernelEnums = {}
         self._path = path
-        self._object: BpfObject | None = None
         self._armed = 1
+        self._stacks: dict[str, StackMap] = {}
+        """By the name that its stacks have in FreshStacks."""
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
         self._locked: str | None = None
@@ -109,8 +119,6 @@ class CoreProbes(Probes):
         self._ends: dict[str, int] = {}
         self._by_file = file_ways.NO_CHOICE
         self._reports_cgroups = False
-        self.counts_skips = False
-        """Whether the kernel counts events whose program was already running; set by open()."""
 
     def open(self) -> None:
         """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
@@ -222,7 +230,17 @@ class CoreProbes(Probes):
             bpf.set_map_size("bt_bios", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
         if triggers.depth:
             bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
-        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
+        depth = max_depth()
+        self._stacks = {}
+        if self.config.stacks >= Stacks.KERNEL:
+            self._stacks["kernel"] = StackMap(bpf, "bt_kernel_stacks", depth, KERNEL_STACKS)
+        if self.config.stacks >= Stacks.USER:
+            self._stacks["user"] = StackMap(
+                bpf, "bt_user_stacks", depth, USER_STACKS, BUILD_ID_FRAME
+            )
+        if "fs" in self.path.parts:
+            waits = min(depth, WAIT_DEPTH)
+            self._stacks["wait"] = StackMap(bpf, "bt_wait_stacks", waits, WAIT_STACKS)
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
@@ -280,23 +298,10 @@ class CoreProbes(Probes):
         self._opened().detach()
 
     def close(self) -> None:
-        self._run_stats.switch(False)
-        if self._rings is not None:
-            self._rings.close()
-            self._rings = None
         if self.waker is not None:
             self.waker.close()
             self.waker = None
-        if self._object is not None:
-            if self._cgroups is not None:
-                self._cgroups.close()
-            self._object.close()
-            self._object = None
-
-    def _opened(self) -> BpfObject:
-        if self._object is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._object
+        super().close()
 
     def triggered(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, by time.
@@ -320,7 +325,8 @@ class CoreProbes(Probes):
         return sorted(hits, key=lambda hit: hit.monotonic)
 
     def fresh_stacks(self) -> FreshStacks:
-        return self._stacks.fresh()
+        found = {name: stacks.fresh() for name, stacks in self._stacks.items()}
+        return FreshStacks({}, {}, {})._replace(**found)
 
     def path_runs(self) -> PathRuns:
         return self._path_maps.runs()
@@ -340,9 +346,6 @@ class CoreProbes(Probes):
                 known = one.generation is not None
                 content[place] = (one.inode, one.dev, one.generation or 0, known)
             self._opened().put(".data.own", SECTION, content)
-
-    def kernel_enums(self) -> KernelEnums:
-        return self.enums
 
     def backend_facts(self) -> BackendFacts:
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}

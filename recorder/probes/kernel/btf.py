@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from biotrail.recorder.probes.kernel.libbpf import RefusedError, load_library
+from biotrail.recorder.probes.kernel.libbpf import load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
@@ -79,46 +79,26 @@ class KernelBtf:
             self._lib.get("btf__free")(btf)
         self._btf = self._base = None
 
-    def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
-        find = self._lib.get("btf__find_by_name_kind")
-        number = int(find(btf or self._btf, name.encode(), kind))
+    def _find(self, name: str, kind: int) -> int | None:
+        number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
         return number if number > 0 else None
 
-    def _type(self, number: int, btf: int | None = None) -> _Type:
+    def _type(self, number: int) -> _Type:
         """Return a type by id; what belongs to it is in the memory of the BTF."""
         doing = f"type {number} of the kernel's BTF cannot be read"
-        address = self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
+        address = self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
         name_at, info, refers = (ctypes.c_uint32 * 3).from_address(address)
         kind, flag = info >> 24 & 0x1F, bool(info >> 31)
         return _Type(kind, info & 0xFFFF, flag, refers, name_at, address + 12)
 
-    def parameters(self, tracepoint: str, module: str = "") -> int | None:
-        """Return how many arguments a tracepoint passes to its probes.
-
-        module: the tracepoint's; "": the kernel itself. None: there is no such tracepoint, or no
-        BTF of the module.
-        """
-        if not module:
-            return self._parameters(tracepoint, self._btf)
-        if not (_BTF / module).exists():
-            return None
-        try:
-            doing = f"the types of module {module} cannot be read"
-            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
-        except RefusedError:
-            return None
-        try:
-            return self._parameters(tracepoint, btf)
-        finally:
-            self._lib.get("btf__free")(btf)
-
-    def _parameters(self, tracepoint: str, btf: int | None) -> int | None:
-        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
+    def parameters(self, tracepoint: str) -> int | None:
+        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint."""
+        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
         if number is None:
             return None
-        kind = self._type(number, btf)
+        kind = self._type(number)
         while kind.kind in (_KIND_TYPEDEF, _KIND_PTR):
-            kind = self._type(kind.refers, btf)
+            kind = self._type(kind.refers)
         if kind.kind != _KIND_FUNC_PROTO:
             raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
         return kind.vlen - 1  # the first is the probe's own data

@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.kernel.btf import KernelBtf
-from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.limits import PATH_CPUS
@@ -143,12 +144,6 @@ class Driver:
     present: str | None = None
     """Directory of sysfs that has an entry while a device has the driver; None: always there."""
 
-    def has_devices(self) -> bool:
-        try:
-            return self.present is None or bool(os.listdir(self.present))
-        except OSError:  # the module is not loaded
-            return False
-
 
 DRIVERS = (
     Driver(
@@ -221,9 +216,11 @@ class PathChoice:
         """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
         for driver in DRIVERS if _DRIVER in self.parts else ():
-            why = self.without.get(driver.name)
-            if why and driver.has_devices():
-                found.append(f"--path driver: requests of {driver.name} have no steps: {why}")
+            if why := self.without.get(driver.name):
+                with suppress(OSError):  # the module is not loaded
+                    if driver.present is None or os.listdir(driver.present):
+                        what = f"requests of {driver.name} have no steps"
+                        found.append(f"--path driver: {what}: {why}")
         return found
 
 
@@ -323,19 +320,23 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
 
     libbpf finds modules only with CAP_SYS_ADMIN.
     """
-    for tracepoint in JOURNAL_PROGRAMS:
-        count = btf.parameters(tracepoint)
-        if count is None:
-            count = btf.parameters(tracepoint, "jbd2")
-            if count is None:
-                return [], (
-                    "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
-                    "module, of which the kernel has types since 5.11"
-                )
-            if not capabilities.holds("CAP_SYS_ADMIN"):
-                return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
+    counts = {name: btf.parameters(name) for name in JOURNAL_PROGRAMS}
+    if None in counts.values():
+        try:
+            with KernelBtf("jbd2") as types:
+                counts = {name: types.parameters(name) for name in JOURNAL_PROGRAMS}
+        except RefusedError:
+            pass  # of the module
+        if None in counts.values():
+            return [], (
+                "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
+                "module, of which the kernel has types since 5.11"
+            )
+        if not capabilities.holds("CAP_SYS_ADMIN"):
+            return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
+    for name, count in counts.items():
         if count != 2:
-            return [], f"{tracepoint} has {count} arguments: there is no program for that"
+            return [], f"{name} has {count} arguments: there is no program for that"
     return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
 
 

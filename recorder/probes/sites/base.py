@@ -28,7 +28,6 @@ from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
-from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
@@ -110,9 +109,6 @@ class SiteProbes(Probes):
         self.filters, self.devices = filters, devices
         self._asked_ring, self._wanted_bytes = ring, 0
         self._record, self._count = record, count
-        self._enums: KernelEnums = {}
-        self.counts_skips = False
-        self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
         self._programs = Descriptors()
         self._links = Descriptors()
@@ -147,14 +143,14 @@ class SiteProbes(Probes):
     def _load(self) -> None:
         filters = self.filters
         with KernelBtf() as btf:
-            self._enums = kernel_enums(btf)
+            self.enums = kernel_enums(btf)
             self.counts_skips = btf.function_id("bpf_prog_inc_misses_counter") is not None
             hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             reports_cgroups = btf.parameters(TRACEPOINT) is not None
             suffix = "_p" if is_preemptible(btf) else ""
         bpf = self._object = BpfObject(object_path("sites.bpf.o"))
         sizes = RingSizes.choose(1, None)
-        config = admission.config(sizes, [], filters, self._enums, hold_irqs=hold_irqs)
+        config = admission.config(sizes, [], filters, self.enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
         numbers = _device_numbers(self.devices)
         where = cgroups.hierarchy() if filters.by_cgroup else None
@@ -202,11 +198,6 @@ class SiteProbes(Probes):
             "be lost under load; raise the memory limit of this service or login"
         )
 
-    def _opened(self) -> BpfObject:
-        if self._object is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._object
-
     def detach(self) -> None:
         """Detach the programs, those that were attached last first; maps stay readable."""
         self._links.close()
@@ -214,17 +205,12 @@ class SiteProbes(Probes):
             self._object.detach()
 
     def close(self) -> None:
-        self._run_stats.switch(False)
         self._links.close()
         self._programs.close()
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-        if self._object is not None:
-            if self._cgroups is not None:
-                self._cgroups.close()
-            self._object.close()
-            self._object = None
+        super().close()
 
     def drain(self) -> list[Segment]:
         return self._ring.drain() if self._ring is not None else []
@@ -244,6 +230,3 @@ class SiteProbes(Probes):
     def too_deep(self) -> NDArray[np.uint64]:
         """Return zeros: sites' programs may nest to any depth."""
         return np.zeros((load_library().possible_cpus(), 256), np.uint64)
-
-    def kernel_enums(self) -> KernelEnums:
-        return self._enums

@@ -25,7 +25,7 @@ from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, before_zero, max_depth, new_stacks
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, max_depth
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
@@ -57,7 +57,7 @@ _STACKS = 16384
 _MACHINES = {"x86_64": follow_structs.Machine.X86_64, "aarch64": follow_structs.Machine.AARCH64}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
-_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
+_CALLS = "bt_calls_of_threads"
 _COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
 _LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT = BY_KIND[Kind.HIT].dtype
@@ -131,8 +131,7 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._stack = ctypes.create_string_buffer(max_depth() * 8)
-        self._known_stacks: set[int] = set()
+        self._stacks: StackMap | None = None
         self._counts: dict[str, int] = {}
         self._addresses: dict[tuple[str, str], int] = {}
         self._typed = functions.TYPED
@@ -172,9 +171,9 @@ class FollowProbes(SiteProbes):
             ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
             ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
             (_CALLS, None, _CALL_THREADS if plan.functions else 1),
-            (_STACK_MAP, len(self._stack), _STACKS),
         ):
             bpf.set_map_size(name, value_size, entries)
+        self._stacks = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
         self._typed = functions.TYPED + suffix
         return {self._typed, *functions.templates(self._way)}
 
@@ -316,11 +315,9 @@ class FollowProbes(SiteProbes):
         return np.concatenate(parts)
 
     def fresh_stacks(self) -> FreshStacks:
-        if self._object is None:
+        if self._object is None or self._stacks is None:
             return FreshStacks({}, {}, {}, {})
-        found = new_stacks(self._object, _STACK_MAP, self._known_stacks, self._stack)
-        site = {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
-        return FreshStacks({}, {}, {}, site)
+        return FreshStacks({}, {}, {}, self._stacks.fresh())
 
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""

@@ -4,8 +4,8 @@
 import ctypes
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -91,30 +91,26 @@ SYMBOLS = (
 
 
 class Kernel:
-    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs().
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs()."""
 
-    modules: tracepoints of the module jbd2.
-    """
-
-    def __init__(
-        self,
-        parameters: Mapping[str, int],
-        regs: bool = True,
-        modules: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, int], regs: bool = True) -> None:
         self._parameters = parameters
-        self._modules = modules
         self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
 
-    def parameters(self, tracepoint: str, module: str = "") -> int | None:
-        known = {"": self._parameters, "jbd2": self._modules}
-        return known[module].get(tracepoint)
+    def parameters(self, tracepoint: str) -> int | None:
+        return self._parameters.get(tracepoint)
 
     def function_id(self, name: str) -> int | None:
         return 1 if name == "frozen" else None
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
+
+
+@pytest.fixture(autouse=True)
+def _no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has no types of the module jbd2."""
+    monkeypatch.setattr(path_maps, "KernelBtf", lambda _: nullcontext(Kernel({})))
 
 
 def chosen(
@@ -224,7 +220,8 @@ def test_commits_are_found_in_the_module_with_the_right_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # GIVEN a kernel whose jbd2 is a module
-    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2}, modules=JBD2)
+    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2})
+    monkeypatch.setattr(path_maps, "KernelBtf", lambda _: nullcontext(Kernel(JBD2)))
     for right, count in ((True, len(JBD2)), (False, 0)):
         # WHEN the part is wanted, with and without CAP_SYS_ADMIN
         monkeypatch.setattr("biotrail.recorder.rights.capabilities.holds", lambda _: right)  # noqa: B023
