@@ -144,9 +144,9 @@ class Probes(ABC):
     def attach(self) -> None:
         """Start recording into the rings. Raises ProbeError."""
 
-    @abstractmethod
     def detach(self) -> None:
         """Stop recording; the rings and counters stay readable."""
+        self._opened().detach()
 
     def close(self) -> None:
         """Unload programs and unmap rings. Closing again has no effect."""

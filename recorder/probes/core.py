@@ -294,9 +294,6 @@ class CoreProbes(Probes):
                 bpf.attach(one.name)
                 self._attached_once.add(one.name)
 
-    def detach(self) -> None:
-        self._opened().detach()
-
     def close(self) -> None:
         if self.waker is not None:
             self.waker.close()

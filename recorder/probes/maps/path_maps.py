@@ -20,7 +20,7 @@ from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.symbols.kallsyms import address_in, addresses_of, has_symbol, read_symbols
+from biotrail.recorder.symbols.kallsyms import addresses_of, functions_named, read_symbols
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -300,14 +300,17 @@ def choose_drivers(
         symbols = read_symbols()
     programs: list[str] = []
     without: dict[str, str] = {}
+    loop_ends = list(functions_named(_LOOP_COMPLETE, symbols))
     for driver in DRIVERS:
         # The kernel or a loaded module has the function that calls the tracepoint's probes.
         missing = [
-            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+            name
+            for name in driver.programs
+            if next(functions_named(f"__traceiter_{name}", symbols), None) is None
         ]
         if missing:
             without[driver.name] = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
-        elif driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+        elif driver.name == "loop" and not any(at for at, _ in loop_ends):
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
             without[driver.name] = why
         else:
