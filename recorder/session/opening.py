@@ -368,7 +368,7 @@ def _header(
         "log_id": os.urandom(16).hex(),
         "created_by": options.created_by,
         "host": cast(HostFacts, machine),
-        "kernel": {**kernel, **probes.kernel_enums()},
+        "kernel": {**kernel, **probes.enums},
         "clocks": clock,
         "devices": listed,
         "command": list(options.argv),
