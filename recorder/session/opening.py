@@ -193,11 +193,15 @@ def _resolve_devices(
     options: RecordOptions,
 ) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig)."""
-    named = [(spec, devices.resolve(spec)) for spec in options.devices]
-    pairs = list(dict.fromkeys(pair for _, pair in named))
+    named: dict[tuple[int, int], str] = {}
+    for spec in options.devices:
+        named.setdefault(devices.resolve(spec), spec)
+    pairs = list(named)
     more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
-    entries: list[DeviceFilter] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
-    return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
+    entries: list[DeviceFilter] = [
+        {"spec": spec, "disk": disk, "part": part} for (disk, part), spec in named.items()
+    ]
+    return entries + [{"disk": disk, "part": part} for disk, part in more], pairs + more
 
 
 def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes:

@@ -38,7 +38,7 @@ def _biotrail() -> list[str]:
     # In one file (docs/install.md) its packages are found by that file's own beginning alone.
     if started and (file := Path(started).absolute().parent).is_file():
         return [*python, str(file)]
-    return [*python, "-m", "biotrail.cli.main"]
+    return [*python, "-m", "biotrail"]
 
 
 class Recorder:

@@ -385,7 +385,9 @@ def test_the_writer_keeps_errors_and_can_be_given_up() -> None:
 # What a recording resolves before it opens anything.
 
 
-def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_named_twice_is_there_once_and_hides_no_lower_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # GIVEN a device on another one, a path disk of that, and two names of the upper device
     monkeypatch.setattr(opening.devices, "resolve", lambda spec: (8, 0))
     monkeypatch.setattr(opening, "with_below", lambda pairs: [*pairs, (7, 0)])
@@ -393,10 +395,9 @@ def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPa
     some = options("x", devices=["dm-0", "/dev/mapper/top"], filters=Filters(below=True))
     # WHEN its devices are looked up
     named, _ = opening._resolve_devices(some)
-    # THEN the header has both names, and every device below
+    # THEN the header has it once, by its first name, and every device below
     assert named == [
         {"spec": "dm-0", "disk": 8, "part": 0},
-        {"spec": "/dev/mapper/top", "disk": 8, "part": 0},
         {"disk": 7, "part": 0},
         {"disk": 6, "part": 0},
     ]
