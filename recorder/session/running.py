@@ -115,10 +115,7 @@ class Running:
         advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
         self.watch = CostWatch(probes, opened.count_runs, options.max_cpu, now_ns, advice)
         self.call_budget = CallBudget(probes, options.call_budget, now_ns)
-        self.boost = RealtimeBoost()
-        self.boost.add_thread()
-        for thread in writer.threads:  # they hold locks that the poll loop waits for
-            self.boost.add_thread(thread)
+        self.boost = RealtimeBoost(writer.threads)  # they hold locks that the poll loop waits for
         stack.callback(self.boost.relax)
         polled = (
             probes.waker is None

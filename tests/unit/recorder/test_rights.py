@@ -150,8 +150,7 @@ class Probes:
     def programs(self):
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
-boost = RealtimeBoost()
-boost.add_thread()
+boost = RealtimeBoost(())
 boost.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 boost.relax()
@@ -343,8 +342,7 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
 
     def work() -> list[object]:
         now = 0
-        boost = RealtimeBoost(lambda: now)
-        boost.add_thread()
+        boost = RealtimeBoost((), lambda: now)
         told = []
         for fill, now in steps:  # noqa: B007
             boost.adapt(fill)
@@ -369,8 +367,7 @@ def test_a_command_does_not_inherit_the_hurry(monkeypatch: pytest.MonkeyPatch) -
     """GIVEN a thread that hurries WHEN it starts a command THEN that is scheduled as usual."""
 
     def work() -> list[object]:
-        boost = RealtimeBoost()
-        boost.add_thread()
+        boost = RealtimeBoost(())
         boost.adapt(1.0)
         told = subprocess.check_output([sys.executable, "-c", TOLD], text=True).strip()
         boost.relax()
