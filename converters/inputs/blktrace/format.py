@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
+from biotrail.converters.inputs.foreign import records_at
 from biotrail.recorder.schema.errors import LogFormatError
 
 ByteOrder: TypeAlias = Literal["<", ">"]
@@ -275,12 +276,7 @@ def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArr
     first = CUT if cut else RECORD
     for rows, layout in ((np.flatnonzero(~second), first), (np.flatnonzero(second), RECORD_2)):
         if len(rows):
-            raw = gather(data, at[rows], layout.itemsize).view(layout.newbyteorder(order))
+            raw = records_at(data, at[rows], layout.newbyteorder(order))
             for name in set(HEAD.names or ()) & set(layout.names or ()):
-                result[name][rows] = raw[name][:, 0]
+                result[name][rows] = raw[name]
     return result, at + np.where(second, _BYTES_2, _BYTES_1)
-
-
-def gather(data: U8, at: I64, count: int) -> U8:
-    windows = np.lib.stride_tricks.sliding_window_view(data, count)
-    return np.ascontiguousarray(windows[at])

@@ -7,7 +7,6 @@ write-zeroes, discard and secure erase) are translated as the more common one.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,15 @@ from biotrail.converters.inputs.blktrace.format import (
     Category,
     Note,
     categories,
-    gather,
     has,
 )
-from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
+from biotrail.converters.inputs.foreign import (
+    NO_QUEUE,
+    NO_TAGS,
+    head_words,
+    records_at,
+    status_words,
+)
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 
 PID_WORD = 7
@@ -66,6 +70,8 @@ _FLAGS = {
     Category.AHEAD: "RAHEAD",
 }
 _SHIFT_32 = np.uint64(32)
+_NUMBER = np.dtype(">u8")
+"""Of the payloads of X and U."""
 
 
 @dataclass
@@ -212,22 +218,23 @@ class Translator:
         queued = kind == Kind.Q
         raw[queued, 5] = head["device"][queued]
         grouped = np.flatnonzero(queued & (skip > 0) & (length >= 0))
-        raw[grouped, 6] = _words(batch, batch.payload[at][grouped], f"{batch.order}u8")[:, 0]
+        raw[grouped, 6] = records_at(
+            batch.data, batch.payload[at][grouped], np.dtype(f"{batch.order}u8")
+        )
         has_word = length >= 8
         split = np.flatnonzero((kind == Kind.X) & has_word)
-        raw[split, 6] = _words(batch, payload[split], ">u8")[:, 0]
+        raw[split, 6] = records_at(batch.data, payload[split], _NUMBER)
         unplug = np.flatnonzero((kind == Kind.U) & has_word)
-        depth = _words(batch, payload[unplug], ">u8")[:, 0].astype(np.uint64)
+        depth = records_at(batch.data, payload[unplug], _NUMBER).astype(np.uint64)
         asked = (head["action"] & np.uint64(ACT_MASK)) == Act.UNPLUG_IO
         raw[unplug, 2] = depth | asked[unplug].astype(np.uint64) << _SHIFT_32
         unknown = (kind == Kind.A) & (length < REMAP.itemsize)
         raw[unknown, 6] = head["device"][unknown].astype(np.uint64) << _SHIFT_32
         remap = np.flatnonzero((kind == Kind.A) & ~unknown)
-        if len(remap):
-            where = gather(batch.data, payload[remap], REMAP.itemsize).view(REMAP)[:, 0]
-            to = where["device_to"].astype(np.uint64) << _SHIFT_32
-            raw[remap, 5] = where["sector_from"]
-            raw[remap, 6] = where["device_from"] | to
+        where = records_at(batch.data, payload[remap], REMAP)
+        to = where["device_to"].astype(np.uint64) << _SHIFT_32
+        raw[remap, 5] = where["sector_from"]
+        raw[remap, 6] = where["device_from"] | to
         for row in np.flatnonzero(kind == Kind.TASK).tolist():
             pid = int(head["pid"][row])
             name = _payload(batch, int(at[row]))[:15].split(b"\0")[0].ljust(16, b"\0")
@@ -277,10 +284,3 @@ def _payload(batch: RecordBatch, row: int) -> bytes:
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
     return batch.data[start : start + max(length, 0)].tobytes()
-
-
-def _words(batch: RecordBatch, at: I64, dtype: str) -> NDArray[Any]:
-    """Return the 8 bytes at each offset `at` of the batch's data as `dtype`, shape (n, 1)."""
-    if not len(at):
-        return np.zeros((0, 1), np.uint64)
-    return gather(batch.data, at, 8).view(dtype)

@@ -2,12 +2,13 @@
 """perf's samples as rows of the block layer's tracepoints, a block of records at a time."""
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.foreign import records_at
 from biotrail.converters.inputs.perf.facts import Facts
 from biotrail.converters.inputs.perf.layout import (
     TRACEPOINT,
@@ -93,16 +94,6 @@ def _count(block: Block, at: I64, place: I64, size: I64, good: Bool) -> tuple[I6
     count = block.wide(np.where(good, at + place, at))
     good = good & (count >= 0) & (count <= (size - place - 8) >> 3)
     return np.where(good, count, 0), good
-
-
-def records_at(data: U8, at: I64, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return the records of `dtype` at the offsets `at`, all within `data`: (n,), a copy."""
-    places = len(data) - dtype.itemsize + 1
-    if places <= 0:
-        return np.zeros(0, dtype)
-    # Every offset's record, without a copy: records overlap by all but a byte.
-    every: NDArray[Any] = np.ndarray((places,), f"V{dtype.itemsize}", data, strides=(1,))
-    return every[at].view(dtype)
 
 
 class _Event(NamedTuple):
