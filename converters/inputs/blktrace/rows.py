@@ -69,6 +69,9 @@ _FLAGS = {
     Category.FLUSH: "PREFLUSH",
     Category.AHEAD: "RAHEAD",
 }
+_NAMES_LEFT_OUT = {int(act): act.name.lower() for act in Act} | {
+    int(Act.COMPLETE): "zone append's place"
+}
 _SHIFT_32 = np.uint64(32)
 _NUMBER = np.dtype(">u8")
 """Of the payloads of X and U."""
@@ -108,8 +111,8 @@ class Translator:
     def rows(self, batch: RecordBatch) -> TranslatedRecords:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
-        Process notes become TASK events, with the time of the next record that is no note
-        (`_next_time`); other notes go to `messages` and `clock`, with their own times. The events
+        Process notes become TASK events, with the time of the next record that is no note, which
+        they are about, or else of the last; other notes go to `messages` and `clock`, with their own times. The events
         stay in the batch's order; their `number` is 0.
         """
         head = batch.head
@@ -118,12 +121,24 @@ class Translator:
         kind = self._kinds(action, category)
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
-        result = TranslatedRecords(Events.empty(), left_out=_left_out(action, category, kind))
+        unknown: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
+        numbers, counts = np.unique(action[unknown] & np.uint64(ACT_MASK), return_counts=True)
+        left_out = Counter(
+            {
+                _NAMES_LEFT_OUT.get(number, f"action {number}"): count
+                for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+            }
+        )
+        result = TranslatedRecords(Events.empty(), left_out=left_out)
         self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
-        times[notes] = _next_time(times, notes)
+        # `blkparse -d` subtracts the first event's time from the times of events, but not of notes.
+        others = np.setdiff1d(np.arange(len(times)), notes, assume_unique=True)
+        if len(others):
+            following = np.searchsorted(others, notes)
+            times[notes] = times[others[np.minimum(following, len(others) - 1)]]
         self._fill(batch, at, kind[at], category[at], raw)
         raw[:, 0] = head_words(kind[at], times[at])
         cpu = head["cpu"][at].astype(np.uint16)
@@ -254,29 +269,6 @@ class Translator:
         for bit, name in _FLAGS.items():
             opf[has(category, bit)] |= np.uint32(self._flag(name))
         return opf
-
-
-def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
-    numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
-    known: dict[int, str] = {int(a): a.name.lower() for a in Act}
-    known[int(Act.COMPLETE)] = "zone append's place"
-    found: Counter[str] = Counter()
-    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        found[known.get(number, f"action {number}")] = count
-    return found
-
-
-def _next_time(times: I64, rows: I64) -> I64:
-    """Return for each note the time (ns) of the next record that is no note, else of the last.
-
-    A note precedes the events that it is about, and its own time may differ in base: `blkparse -d`
-    subtracts the first event's time from the times of events, but not of notes.
-    """
-    others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
-    if not len(others):
-        return times[rows]
-    return times[others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]]
 
 
 def _payload(batch: RecordBatch, row: int) -> bytes:

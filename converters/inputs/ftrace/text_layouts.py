@@ -110,8 +110,8 @@ _REWRITTEN: tuple[tuple[re.Pattern[bytes], bytes | Callable[[re.Match[bytes]], b
     # Fields by name.
     (_EVENT, _fields),
 )
-"""Layouts whose lines are rewritten: a pattern, and what stands for its match, in the order in which
-they are tried; a line may be of several."""
+"""Layouts whose lines are rewritten: a pattern, and what stands for its match, in the order in
+which they are tried; a line may be of several."""
 
 UNREADABLE = (
     Unreadable(
