@@ -42,10 +42,11 @@ class Numbers:
     def check(self, head: NDArray[np.void]) -> tuple[Bool, list[Step]]:
         """Compare the sequence numbers of records with those of earlier calls.
 
-        Returns (which are no repeats, (n,); steps). head: HEAD, in their file's order. Each number of a CPU and device should be one above the
-        newest before it. If not, the record is a repeat if neither its number nor its time is above
-        those of the newest; else there is a step before it. The first record of a CPU and device
-        begins the count. Notes, and the records of the ftrace tracer, have no numbers and are kept.
+        Returns (which are no repeats, (n,); steps). head: HEAD, in their file's order. Each number
+        of a CPU and device should be one above the newest before it. If not, the record is a repeat
+        if neither its number nor its time is above those of the newest; else there is a step before
+        it. The first record of a CPU and device begins the count. Notes, and the records of the
+        ftrace tracer, have no numbers and are kept.
         """
         keep, steps = np.ones(len(head), dtype=np.bool_), list[Step]()
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)

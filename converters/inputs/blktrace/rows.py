@@ -112,8 +112,8 @@ class Translator:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
         Process notes become TASK events, with the time of the next record that is no note, which
-        they are about, or else of the last; other notes go to `messages` and `clock`, with their own times. The events
-        stay in the batch's order; their `number` is 0.
+        they are about, or else of the last; other notes go to `messages` and `clock`, with their
+        own times. The events stay in the batch's order; their `number` is 0.
         """
         head = batch.head
         action = head["action"]
