@@ -24,9 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.cost_loads import disk_below
+from tests.support.devices import MEBIBYTE, loop, mounted, run
+
 _BIOTRAIL = [sys.executable, "-m", "biotrail.cli.main"]
 _RAM = Path("/dev/shm")
-_MIB = 1 << 20
 
 READER = "--rw=randread --bs=4k --direct=1 --ioengine=psync --thinktime=100"
 SYNCER = "--rw=randwrite --bs=4k --ioengine=psync --fsync=1 --thinktime=500"
@@ -110,33 +112,6 @@ def _fio(binaries: Path, name: str, options: str, target: list[str]) -> list[str
 
 
 @contextmanager
-def _journaled(directory: Path) -> Iterator[tuple[Path, str]]:
-    """Mount ext4 on a loop device over a file of a directory; yield both."""
-    with _loop(directory) as loop, tempfile.TemporaryDirectory(dir=_RAM) as mount:
-        subprocess.run(["mkfs.ext4", "-q", "-F", loop], check=True)
-        subprocess.run(["mount", loop, mount], check=True)
-        try:
-            yield Path(mount), loop
-        finally:
-            subprocess.run(["umount", mount], check=True)
-
-
-@contextmanager
-def _loop(directory: Path) -> Iterator[str]:
-    backing = directory / f"blame-{os.getpid()}.img"
-    try:
-        subprocess.run(["fallocate", "-l", str(1600 * _MIB), backing], check=True)
-        command = ["losetup", "--find", "--show", "--direct-io=on", str(backing)]
-        path = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
-        try:
-            yield path
-        finally:
-            subprocess.run(["losetup", "--detach", path], check=True)
-    finally:
-        backing.unlink()
-
-
-@contextmanager
 def _set(path: Path, value: str) -> Iterator[None]:
     """Give an attribute of a queue a value, and its former one back."""
     old = path.read_text()
@@ -153,16 +128,18 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
     load, log = LOADS[name], _RAM / f"blame-{name}.biotrail"
     with ExitStack() as stack:
         binaries = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_RAM)))
-        loop = stack.enter_context(_loop(_RAM)) if name.startswith("ram") else None
-        below = os.stat(directory).st_dev
+        over_disk = os.major(os.stat(directory).st_dev) and not name.startswith("ram")
+        device = disk_below(directory) if over_disk else ""
+        loop_path = ""
+        if name.startswith(("ram", "journal")):
+            place = _RAM if name.startswith("ram") else directory
+            loop_path = stack.enter_context(loop(1600 * MEBIBYTE, True, place)).path
         if name.startswith("journal"):
-            directory, loop = stack.enter_context(_journaled(directory))
-        device = (
-            _disk(below)
-            if os.major(below) and not name.startswith("ram")
-            else Path(loop or "").name
-        )
-        devices = ["-d", device, *(["-d", loop] if loop else [])]
+            run("mkfs.ext4", "-q", "-F", loop_path)
+            mount = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_RAM)))
+            directory = stack.enter_context(mounted(loop_path, mount))
+        device = device or Path(loop_path).name
+        devices = ["-d", device, *(["-d", loop_path] if loop_path else [])]
         queue = Path(f"/sys/block/{device}/queue")
         if load.scheduler:
             stack.enter_context(_set(queue / "scheduler", load.scheduler))
@@ -174,22 +151,26 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
         ):
             if not what:
                 continue
-            file = [f"--filename={loop}", f"--offset={500 * place}m", "--size=500m"]
+            file = [f"--filename={loop_path}", f"--offset={500 * place}m", "--size=500m"]
             if not name.startswith("ram"):
                 path = directory / f"blame-{party}.dat"
                 size = 300 if name.startswith("journal") else 600
-                _filled(path, size)
+                if not path.exists():
+                    with path.open("wb") as stream:
+                        for _ in range(size):
+                            stream.write(os.urandom(MEBIBYTE))
+                        os.fsync(stream.fileno())
                 file = [f"--filename={path}", f"--size={size}m"]
             command = _fio(binaries, party, what, file)
             if what == "append":
                 grows = directory / f"blame-{party}-grows.dat"
                 command = [sys.executable, "-c", APPEND, str(grows), party]
             none = subprocess.DEVNULL
-            run = subprocess.Popen(
+            started = subprocess.Popen(
                 command, stdin=none, stdout=none, stderr=none, start_new_session=True
             )
-            stack.callback(_end, run)
-            pids[party] = run.pid
+            stack.callback(_end, started)
+            pids[party] = started.pid
         time.sleep(2)
         subprocess.run(
             [*_BIOTRAIL, "record", "-q", "-f", "--path", "--call-budget", "0", *devices, "--pause",
@@ -199,24 +180,9 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
     return log
 
 
-def _end(run: subprocess.Popen[bytes]) -> None:
-    run.kill()
-    run.wait()
-
-
-def _disk(dev: int) -> str:
-    """Return the name of the disk that holds a device."""
-    place = Path(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}").resolve()
-    return place.parent.name if (place / "partition").exists() else place.name
-
-
-def _filled(path: Path, mib: int) -> None:
-    if path.exists():
-        return
-    with path.open("wb") as stream:
-        for _ in range(mib):
-            stream.write(os.urandom(_MIB))
-        os.fsync(stream.fileno())
+def _end(started: subprocess.Popen[bytes]) -> None:
+    started.kill()
+    started.wait()
 
 
 def row(name: str, log: Path) -> str:

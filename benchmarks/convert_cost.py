@@ -28,6 +28,7 @@ from typing import Any
 
 from benchmarks.convert_loads import LOADS, Load, cache_directory, perf_data, recorded
 from benchmarks.convert_tools import TOOLS, Given, Tool, Used, blktrace_of, events_of_perf, run
+from benchmarks.cost_figures import numbers, words
 from benchmarks.cost_tools import ROOT
 
 MILLION = 1_000_000
@@ -83,10 +84,10 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     loads, tools = [load.name for load in LOADS], [tool.name for tool in TOOLS]
-    parser.add_argument("--sizes", type=_numbers, default=[1, 10, 100], help="millions of events")
-    parser.add_argument("--loads", type=_words, default=loads, help=", ".join(loads))
-    parser.add_argument("--long", type=_words, default=loads[:1], help="for more than 10 million")
-    parser.add_argument("--tools", type=_words, default=tools, help=", ".join(tools))
+    parser.add_argument("--sizes", type=numbers, default=[1, 10, 100], help="millions of events")
+    parser.add_argument("--loads", type=words, default=loads, help=", ".join(loads))
+    parser.add_argument("--long", type=words, default=loads[:1], help="for more than 10 million")
+    parser.add_argument("--tools", type=words, default=tools, help=", ".join(tools))
     parser.add_argument("--rounds", type=int, help="default: 5 of 1, 3 of 10 million, else 1")
     parser.add_argument("--quick", action="store_true", help="1 million events, two rounds")
     parser.add_argument("--directory", type=Path, default=cache_directory(), help="keeps the logs")
@@ -101,14 +102,6 @@ def _arguments() -> argparse.Namespace:
     if arguments.quick:
         vars(arguments).update(sizes=[1], rounds=arguments.rounds or 2)
     return arguments
-
-
-def _words(text: str) -> list[str]:
-    return text.split(",")
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in _words(text)]
 
 
 def _measured(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -169,9 +162,9 @@ def prepared(load: Load, millions: int, directory: Path, tools: Collection[str])
     short = recorded(load, directory)
     count = log.with_suffix(".events")
     if not log.exists() or not count.exists():
-        words = ["benchmarks.enlarged_logs", short, str(millions * MILLION), log]
+        given = ["benchmarks.enlarged_logs", short, str(millions * MILLION), log]
         made = subprocess.run(
-            [sys.executable, "-m", *words], check=True, cwd=ROOT, capture_output=True, text=True
+            [sys.executable, "-m", *given], check=True, cwd=ROOT, capture_output=True, text=True
         )
         count.write_text(made.stdout, encoding="ascii")
     data = perf_data(load, directory) if "perf script" in tools else None
@@ -185,7 +178,6 @@ BEGIN = "<!-- made by `make bench-convert`; begin -->"
 END = "<!-- made by `make bench-convert`; end -->"
 _MIB = 1 << 20
 Rows = Sequence[Mapping[str, Any]]
-Cell = str
 
 
 def write_docs(page: Path, found: Mapping[str, Any]) -> None:
@@ -218,26 +210,20 @@ def section(found: Mapping[str, Any]) -> str:
         )
         parts.append(_table(some, _speed))
     parts.append("Peak memory in MiB.")
-    parts.append(_table(rows, _memory, sized=True))
+    memory = lambda row, _: f"{row['max_rss'] / _MIB:.0f}"  # noqa: E731
+    parts.append(_table(rows, memory, sized=True))
     parts.append("Bytes written per event.")
-    parts.append(_table([row for row in rows if row["millions"] == sizes[0]], _bytes))
+    each = lambda row, _: f"{row['size'] / row['events']:.1f}"  # noqa: E731
+    parts.append(_table([row for row in rows if row["millions"] == sizes[0]], each))
     return "\n\n".join(parts)
 
 
-def _speed(row: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> Cell:
+def _speed(row: Mapping[str, Any], others: Mapping[str, Mapping[str, Any]]) -> str:
     """Return `2.35 (1.20)`: the rate, and its ratio to btt's, if that ran and is another's."""
     text = f"{row['rate']:.2f}"
     if "btt" in others and row["tool"] != "btt":
         text += f" ({row['rate'] / others['btt']['rate']:.2f})"
     return text
-
-
-def _memory(row: Mapping[str, Any], _: object) -> Cell:
-    return f"{row['max_rss'] / _MIB:.0f}"
-
-
-def _bytes(row: Mapping[str, Any], _: object) -> Cell:
-    return f"{row['size'] / row['events']:.1f}"
 
 
 def _table(rows: Rows, cell: Any, *, sized: bool = False) -> str:

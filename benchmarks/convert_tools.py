@@ -91,26 +91,8 @@ def _ours(*words: str, ending: str = "") -> Words:
     return command
 
 
-def _blkparse(given: Given, out: Path) -> Sequence[str | Path] | None:
-    return given.blktrace and ["blkparse", "-q", "-i", given.blktrace, "-o", out]
-
-
-def _btt(given: Given, out: Path) -> Sequence[str | Path] | None:
-    return given.merged and ["btt", "-i", given.merged, "-o", out]
-
-
-def _merged_btt(given: Given, out: Path) -> Sequence[str | Path] | None:
-    """Return the command line that makes what btt reads of blktrace's files, and runs btt."""
-    if not (given.blktrace and given.merged):
-        return None
-    both = 'blkparse -q -i "$0" -O -d "$1" && btt -i "$1" -o "$2"'
-    return ["sh", "-ec", both, given.blktrace, f"{out}.merged", out]
-
-
-def _perf_script(given: Given, out: Path) -> Sequence[str | Path] | None:
-    return given.perf_data and ["perf", "script", "-i", given.perf_data]
-
-
+_MERGED_BTT = ("sh", "-ec", 'blkparse -q -i "$0" -O -d "$1" && btt -i "$1" -o "$2"')
+"""Makes what btt reads of blktrace's files, and runs btt."""
 TOOLS = (
     Tool("tables", lambda given, out: [sys.executable, "-c", _TABLES, given.log]),
     Tool("info", _ours("info")),
@@ -118,10 +100,28 @@ TOOLS = (
     Tool("perfetto", _ours("convert", ending=".pftrace")),
     Tool("archive", _ours("archive", ending=".parquet")),
     Tool("otf2", _ours("convert", ending=".otf2")),
-    Tool("btt", _btt, peer=True),
-    Tool("blkparse -d + btt", _merged_btt, peer=True),
-    Tool("blkparse", _blkparse, peer=True),
-    Tool("perf script", _perf_script, peer=True),
+    Tool(
+        "btt", lambda given, out: given.merged and ["btt", "-i", given.merged, "-o", out], peer=True
+    ),
+    Tool(
+        "blkparse -d + btt",
+        lambda given, out: (
+            [*_MERGED_BTT, given.blktrace, f"{out}.merged", out]
+            if given.blktrace and given.merged
+            else None
+        ),
+        peer=True,
+    ),
+    Tool(
+        "blkparse",
+        lambda given, out: given.blktrace and ["blkparse", "-q", "-i", given.blktrace, "-o", out],
+        peer=True,
+    ),
+    Tool(
+        "perf script",
+        lambda given, out: given.perf_data and ["perf", "script", "-i", given.perf_data],
+        peer=True,
+    ),
 )
 
 
@@ -139,9 +139,11 @@ def run(tool: Tool, given: Given, directory: Path) -> Used | None:
     try:
         with (directory / "said").open("wb") as said, (directory / "errors").open("w+b") as errors:
             command = [sys.executable, "-S", "-E", "-c", _MEASURED, usage, *words]
+            # Python keeps compiled sources, as it does for users.
+            env = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
             # btt leaves files where it runs.
             done = subprocess.run(
-                command, stdout=said, stderr=errors, cwd=directory, env=_as_used(), check=False
+                command, stdout=said, stderr=errors, cwd=directory, env=env, check=False
             )
             if done.returncode:
                 errors.seek(0)
@@ -152,11 +154,6 @@ def run(tool: Tool, given: Given, directory: Path) -> Used | None:
         shutil.rmtree(directory)
         usage.unlink(missing_ok=True)
     return Used(cpu, max_rss, size)
-
-
-def _as_used() -> dict[str, str]:
-    """Return the environment, in which Python keeps compiled sources as it does for users."""
-    return {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 
 
 def blktrace_of(log: Path) -> tuple[Path | None, Path | None]:

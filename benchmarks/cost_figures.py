@@ -6,7 +6,7 @@ import re
 import statistics
 import struct
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 BLK_TRACE = struct.Struct("<IIQQIIIIIHH")
 BLK_MAGIC = 0x65617400
@@ -87,9 +87,13 @@ class Row:
     lost_share: float | None = None
     bytes_per_event: float | None = None
 
-    def as_json(self) -> dict[str, object]:
-        """For json.dump."""
-        return asdict(self)
+
+def words(text: str) -> list[str]:
+    return text.split(",")
+
+
+def numbers(text: str) -> list[int]:
+    return [int(word) for word in words(text)]
 
 
 def reduction(traced: float, before: float, after: float) -> float:
@@ -168,9 +172,11 @@ def number(value: float | None, width: int, digits: int) -> str:
 
 def parse_biotrail(said: str, size: int) -> Account:
     """From what `biotrail record` prints at the end."""
-    events = re.search(r"(\d[\d,]*) events? in ", said)
-    lost = re.search(r"LOST (\d[\d,]*) events?", said)
-    return Account(_int(events), _int(lost), size)
+    found = (
+        re.search(form, said) for form in (r"(\d[\d,]*) events? in ", r"LOST (\d[\d,]*) events?")
+    )
+    events, lost = (int(one[1].replace(",", "")) if one else 0 for one in found)
+    return Account(events, lost, size)
 
 
 def count_perf_data(data: bytes | mmap.mmap) -> Account:
@@ -211,7 +217,3 @@ def count_blk_trace(data: bytes) -> int:
 def parse_ring_stats(text: str) -> int:
     """Events that a CPU's ftrace buffer lost: per_cpu/cpuN/stats."""
     return sum(int(n) for n in re.findall(r"^(?:overrun|dropped events): (\d+)", text, re.M))
-
-
-def _int(found: re.Match[str] | None) -> int:
-    return 0 if found is None else int(found[1].replace(",", ""))

@@ -77,7 +77,6 @@ class Running:
         return (int(fields[2]) + int(fields[6])) * 512 / UNIT  # sectors read and written
 
     def cpu_ns(self) -> int:
-        """CPU time of fio so far."""
         return cpu_ns(self._process.pid)
 
 
@@ -100,7 +99,7 @@ def running(load: Load, cpu: int) -> Iterator[Running]:
     """
     if load.system_disk:
         with tempfile.TemporaryDirectory() as directory:
-            device = _disk_below(Path(directory))
+            device = disk_below(Path(directory))
             path = str(Path(directory) / "load")
             with _fio(load, path, cpu) as process:
                 yield Running(process, device, load.buffered)
@@ -145,7 +144,7 @@ def _workers_on(cpu: int) -> Iterator[None]:
         _WORKER_CPUS.write_text(before)
 
 
-def _disk_below(directory: Path) -> str:
+def disk_below(directory: Path) -> str:
     """Kernel name of the disk that holds a directory."""
     dev = directory.stat().st_dev
     node = Path(f"/sys/dev/block/{os.major(dev)}:{os.minor(dev)}")

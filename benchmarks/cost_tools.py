@@ -11,10 +11,9 @@ import sys
 import time
 import urllib.request
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Protocol
 
 from benchmarks.cost_figures import (
     Account,
@@ -39,38 +38,20 @@ TELLING = ("Unable", "ailed", "annot", "rror")
 Ready = Callable[[], bool]
 
 
-class Tool(Protocol):
-    """A tracer: start() returns once it traces, stop() once all is written."""
-
-    name: str
-    settle: float
-    """Seconds until it costs what it costs from then on."""
-
-    def start(self, device: str, out: Path) -> None:
-        """Trace `device` into `out`. Raises SkippedError where that cannot be."""
-
-    def cpu_ns(self) -> int:
-        """CPU time of the tool so far."""
-
-    def stop(self) -> Account:
-        """End it; what it wrote."""
-
-    def abandon(self) -> None:
-        """End it whatever state it is in."""
-
-
 class Program(ABC):
-    """A tracer that is one process."""
+    """A tracer that is one process: start() returns once it traces, stop() once all is written."""
 
     name = ""
     program = ""
     settle = 0.2
+    """Seconds until it costs what it costs from then on."""
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._out = self._said = Path()
 
     def start(self, device: str, out: Path) -> None:
+        """Trace `device` into `out`. Raises SkippedError where that cannot be."""
         if shutil.which(self.program) is None:
             raise SkippedError(f"{self.program} is not installed")
         self._out, self._said = out, out.with_suffix(".said")
@@ -115,6 +96,7 @@ class Program(ABC):
         """What it wrote and lost; said: what it printed."""
 
     def abandon(self) -> None:
+        """End it whatever state it is in."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -266,31 +248,30 @@ class BlkTracer(Program):
     def __init__(self) -> None:
         super().__init__()
         self._stack = ExitStack()
-        self._tracer: BlkFtrace | None = None
+        self._enable = self._tracefs = Path()
 
     def _begin(self, device: str) -> None:
+        self._enable = Path("/sys/block") / device / "trace" / "enable"
         try:
-            self._tracer = self._stack.enter_context(blk_ftrace(device, BUFFER_MIB << 10))
+            self._tracefs = self._stack.enter_context(binary_blk_tracer(BUFFER_MIB << 10))
+            self._stack.callback(self._enable.write_text, "0")
+            self._enable.write_text("1")
         except OSError as error:
             raise SkippedError(f"ftrace cannot be set up: {error.strerror}") from error
         with open(self._out, "wb") as out:
-            command = ["cat", str(self._tracer.root / "trace_pipe")]
+            command = ["cat", str(self._tracefs / "trace_pipe")]
             self._run(command, lambda: self._out.stat().st_size > 0, stdout=out)
 
     def stop(self) -> Account:
-        assert self._tracer is not None
-        self._tracer.off()
-        self._drain()
-        lost = self._tracer.lost()
+        self._enable.write_text("0")
+        size = -1
+        while size != (size := self._out.stat().st_size):  # what the buffers held is copied
+            time.sleep(0.2)
+        stats = self._tracefs.glob("per_cpu/cpu*/stats")
+        lost = sum(parse_ring_stats(path.read_text()) for path in stats)
         account = super().stop()
         self._stack.close()
         return Account(account.events, lost, account.size)
-
-    def _drain(self) -> None:
-        """Until what the buffers held has been copied."""
-        size = -1
-        while size != (size := self._out.stat().st_size):
-            time.sleep(0.2)
 
     def _account(self, said: str) -> Account:
         return Account(count_blk_trace(self._out.read_bytes()), 0, self._out.stat().st_size)
@@ -300,52 +281,16 @@ class BlkTracer(Program):
         self._stack.close()
 
 
-def all_tools() -> list[Tool]:
+def all_tools() -> list[Program]:
     """In the order of the table."""
     events = ("minimal", "lifecycle", "all")
-    tools: list[Tool] = [Metrics()]
-    tools += [Biotrail(name, "--events", name) for name in ("light", *events)]
-    tools.append(Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"))
     path = ("--events", "lifecycle", "--path")
-    tools.append(Biotrail("lifecycle, path", *path))
-    tools.append(Biotrail("lifecycle, path, no budget", *path, "--call-budget", "0"))
-    if _has_backends():
-        tools += [Biotrail(f"{n}, bcc", "--events", n, "--backend", "bcc") for n in events]
-    return [*tools, Perf(), Bpftrace(), Biosnoop(), BlkTracer()]
-
-
-def _has_backends() -> bool:
-    command = [*BIOTRAIL, "record", "--help"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return "--backend" in done.stdout
-
-
-class BlkFtrace:
-    """A blk tracer that runs on one device. root: of the tracefs."""
-
-    def __init__(self, root: Path, device: str) -> None:
-        self.root = root
-        self._enable = Path("/sys/block") / device / "trace" / "enable"
-
-    def on(self) -> None:
-        """Trace the device."""
-        self._enable.write_text("1")
-
-    def off(self) -> None:
-        """Trace no more; may be called again."""
-        self._enable.write_text("0")
-
-    def lost(self) -> int:
-        """Events that found the buffers full."""
-        stats = self.root.glob("per_cpu/cpu*/stats")
-        return sum(parse_ring_stats(path.read_text()) for path in stats)
-
-
-@contextmanager
-def blk_ftrace(device: str, buffer_kib: int) -> Iterator[BlkFtrace]:
-    """Trace the device in binary form. Raises OSError where ftrace cannot be had."""
-    with binary_blk_tracer(buffer_kib) as root, ExitStack() as stack:
-        tracer = BlkFtrace(root, device)
-        stack.callback(tracer.off)
-        tracer.on()
-        yield tracer
+    return [
+        Metrics(),
+        *(Biotrail(name, "--events", name) for name in ("light", *events)),
+        Biotrail("lifecycle, level 0", "--events", "lifecycle", "--level", "0"),
+        Biotrail("lifecycle, path", *path),
+        Biotrail("lifecycle, path, no budget", *path, "--call-budget", "0"),
+        *(Biotrail(f"{name}, bcc", "--events", name, "--backend", "bcc") for name in events),
+        *(Perf(), Bpftrace(), Biosnoop(), BlkTracer()),
+    ]

@@ -59,9 +59,12 @@ def enlarge(recorded: Path, times: int, out: Path) -> None:
             for name, payload in reader.notes:
                 writer.write_note(name, payload)
             span, ring = extent(reader)
-            lives = max(
-                (_most_lives(s) for chunk in reader.chunks() for s in chunk.segments), default=0
-            )
+            lives = 0  # the highest number of a followed life
+            for segment in (s for chunk in reader.chunks() for s in chunk.segments):
+                words = np.frombuffer(segment.data, dtype="<u8")
+                starts, kinds = _records(segment, words)
+                numbers = words[starts[kinds == Kind.HIT] + _word(Kind.HIT, "life")]
+                lives = max(lives, int((numbers & np.uint64(_LOW)).max(initial=0)))
             for number in range(times):
                 for chunk in _chunks(recorded):
                     shift = number * span
@@ -118,14 +121,6 @@ def later(segment: Segment, shift: int, further: int, lives: int) -> Segment:
             words[at] += np.where(words[at] > 0, np.uint64(shift), np.uint64(0))
     words[starts[kinds == Kind.HIT] + _word(Kind.HIT, "life")] += np.uint64(lives)
     return Segment(segment.cpu, segment.level, segment.position + further, words.tobytes())
-
-
-def _most_lives(segment: Segment) -> int:
-    """Return the highest number of a followed life in a segment; 0: none."""
-    words = np.frombuffer(segment.data, dtype="<u8")
-    starts, kinds = _records(segment, words)
-    numbers = words[starts[kinds == Kind.HIT] + _word(Kind.HIT, "life")] & np.uint64(_LOW)
-    return int(numbers.max(initial=0))
 
 
 def _records(

@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from benchmarks.cost_figures import numbers
 from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment
@@ -115,17 +116,13 @@ def measure(cpus: int, rounds: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--cpus", type=_numbers, default=[2, 8, 64, 512])
+    parser.add_argument("--cpus", type=numbers, default=[2, 8, 64, 512])
     parser.add_argument("--rounds", type=int, default=20, help="of which the least counts")
     arguments = parser.parse_args()
     keep_freed_memory()  # as the recorder does
     print(HEAD)
     for cpus in arguments.cpus:
         print(measure(cpus, arguments.rounds), flush=True)
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
 
 
 if __name__ == "__main__":

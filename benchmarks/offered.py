@@ -23,7 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -73,8 +73,15 @@ class Run:
 
     @property
     def offered(self) -> int:
-        """All events."""
         return sum(self.offer.events.values())
+
+    @property
+    def written(self) -> int:
+        return sum(self.log.written.values())
+
+    @property
+    def lost(self) -> int:
+        return sum(self.log.lost.values())
 
     @property
     def unexplained(self) -> dict[int, int]:
@@ -117,10 +124,6 @@ class Row:
     cpu_ns: float
     fullest: float
 
-    def as_json(self) -> dict[str, object]:
-        """For json.dump."""
-        return asdict(self)
-
 
 def read_log(path: Path) -> Written:
     """Counts a log's records, one by one. Raises RuntimeError where it is not whole."""
@@ -160,23 +163,15 @@ def summarize(setting: Setting, runs: Sequence[Run]) -> Row:
         runs=len(runs),
         reached=median(lambda run: run.offered * 1e9 / run.offer.ns),
         offered=sum(run.offered for run in runs),
-        written=sum(_written(run) for run in runs),
-        lost=sum(_lost(run) for run in runs),
-        runs_that_lost=sum(_lost(run) > 0 for run in runs),
+        written=sum(run.written for run in runs),
+        lost=sum(run.lost for run in runs),
+        runs_that_lost=sum(run.lost > 0 for run in runs),
         unexplained=dict(unexplained),
-        bytes_per_event=median(lambda run: run.log.size / max(_written(run), 1)),
+        bytes_per_event=median(lambda run: run.log.size / max(run.written, 1)),
         cpu=median(lambda run: 100 * run.log.cpu_seconds * 1e9 / run.offer.ns),
-        cpu_ns=median(lambda run: run.log.cpu_seconds * 1e9 / max(_written(run), 1)),
+        cpu_ns=median(lambda run: run.log.cpu_seconds * 1e9 / max(run.written, 1)),
         fullest=max(100 * run.offer.fullest / setting.ring_bytes for run in runs),
     )
-
-
-def _written(run: Run) -> int:
-    return sum(run.log.written.values())
-
-
-def _lost(run: Run) -> int:
-    return sum(run.log.lost.values())
 
 
 HEAD = (
@@ -268,39 +263,33 @@ def _numbers(text: str) -> list[float]:
 def measure(arguments: argparse.Namespace) -> list[Row]:
     """All settings in turn, round after round; prints their lines."""
     settings = [
-        Setting(rate * MILLION, int(level), _ring_bytes(ring))
+        Setting(
+            rate * MILLION,
+            int(level),
+            RingSizes.choose(os.cpu_count() or 1, ring and round(ring * MEBIBYTE)).ring_bytes,
+        )
         for ring in arguments.rings
         for level in arguments.levels
         for rate in arguments.rates
     ]
     runs: dict[Setting, list[Run]] = {setting: [] for setting in settings}
     try:
-        run_all(runs, arguments)
+        with ExitStack() as stack:
+            directory = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
+            program = build(Path(directory))
+            device = stack.enter_context(loop(size=MEBIBYTE))
+            for number in range(arguments.rounds):
+                print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
+                for setting, found in runs.items():
+                    out = Path(directory) / "out.biotrail"
+                    found.append(record(setting, arguments, device, program, out))
+                    out.unlink()
     except KeyboardInterrupt:
         print("interrupted: the table has what was measured")
     rows = [summarize(setting, found) for setting, found in runs.items() if found]
     for row in rows:
         print(line(row), flush=True)
     return rows
-
-
-def run_all(runs: dict[Setting, list[Run]], arguments: argparse.Namespace) -> None:
-    """All settings in turn, round after round, each into its list."""
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(dir=arguments.directory))
-        program = build(Path(directory))
-        device = stack.enter_context(loop(size=MEBIBYTE))
-        for number in range(arguments.rounds):
-            print(f"round {number + 1} of {arguments.rounds}", file=sys.stderr, flush=True)
-            for setting, found in runs.items():
-                out = Path(directory) / "out.biotrail"
-                found.append(record(setting, arguments, device, program, out))
-                out.unlink()
-
-
-def _ring_bytes(mebibytes: float | None) -> int:
-    asked = None if mebibytes is None else round(mebibytes * MEBIBYTE)
-    return RingSizes.choose(os.cpu_count() or 1, asked).ring_bytes
 
 
 def record(

@@ -29,13 +29,14 @@ import tempfile
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cost_figures import HEAD, Pair, Row, Slice, line, summarize
+from benchmarks.cost_figures import HEAD, Pair, Row, Slice, line, summarize, words
 from benchmarks.cost_loads import LOADS, Load, Running, SkippedError, running
-from benchmarks.cost_tools import BUFFER_MIB, Tool, all_tools
+from benchmarks.cost_tools import BUFFER_MIB, Program, all_tools
 
 PAUSE = 0.2
 """Seconds that the load is given to settle before a slice."""
@@ -67,8 +68,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--slices", type=int, default=10, help="traced slices per tool and load")
     parser.add_argument("--seconds", type=float, default=1.0, help="how long a slice is")
     parser.add_argument("--quick", action="store_true", help="few and short slices: only a check")
-    parser.add_argument("--loads", type=_words, default=names, help=", ".join(names))
-    parser.add_argument("--tools", type=_words, default=[""], help="words that their names have")
+    parser.add_argument("--loads", type=words, default=names, help=", ".join(names))
+    parser.add_argument("--tools", type=words, default=[""], help="words that their names have")
     parser.add_argument("--cpu", type=int, default=0, help="the core that fio runs on")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     arguments = parser.parse_args()
@@ -80,10 +81,6 @@ def _arguments() -> argparse.Namespace:
     if arguments.quick:
         vars(arguments).update(QUICK)
     return arguments
-
-
-def _words(text: str) -> list[str]:
-    return text.split(",")
 
 
 def describe() -> str:
@@ -131,7 +128,7 @@ def measure(load: Load, arguments: argparse.Namespace) -> tuple[list[Row], bool]
     return rows, interrupted
 
 
-def pair(run: Running, tool: Tool, seconds: float) -> Pair:
+def pair(run: Running, tool: Program, seconds: float) -> Pair:
     """A slice without, one with, one without the tool."""
     with ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(dir="/dev/shm"))
@@ -147,7 +144,7 @@ def pair(run: Running, tool: Tool, seconds: float) -> Pair:
     return Pair(before, traced, cut(run, seconds), account, ran)
 
 
-def cut(run: Running, seconds: float, tool: Tool | None = None) -> Slice:
+def cut(run: Running, seconds: float, tool: Program | None = None) -> Slice:
     """What is done from now on in so many seconds."""
     began, work, load = time.monotonic_ns(), run.work(), run.cpu_ns()
     beside = tool.cpu_ns() if tool else 0
@@ -163,7 +160,7 @@ def write_json(arguments: argparse.Namespace, how: Sequence[str], rows: Sequence
         "machine": describe(),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         **{name: getattr(arguments, name) for name in how},
-        "rows": [row.as_json() for row in rows],
+        "rows": [asdict(row) for row in rows],
     }
     arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
 

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cost_figures import numbers
 from benchmarks.cost_loads import LOADS, SkippedError, running
 from benchmarks.cost_tools import Biotrail
 from benchmarks.record_cost import describe
@@ -288,8 +289,8 @@ def drained_line(row: Drained) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("logs", nargs="*", type=Path, metavar="LOG", help="none: record some")
-    parser.add_argument("--levels", type=_numbers, default=[1, 0], help="zstd's; 0: none")
-    parser.add_argument("--helpers", type=_numbers, default=[], help="numbers of threads")
+    parser.add_argument("--levels", type=numbers, default=[1, 0], help="zstd's; 0: none")
+    parser.add_argument("--helpers", type=numbers, default=[], help="numbers of threads")
     parser.add_argument("--rounds", type=int, default=5, help="of which the least counts")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
     arguments = parser.parse_args()
@@ -318,10 +319,6 @@ def main() -> None:
             "drained": [asdict(row) for row in drained],
         }
         arguments.json.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.split(",")]
 
 
 if __name__ == "__main__":

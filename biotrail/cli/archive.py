@@ -117,15 +117,7 @@ def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
     if asked.directory is not None and asked.to is not None:
         from biotrail.cli.archiving.shipping import watch
 
-        return watch(
-            asked.directory,
-            asked.to,
-            asked.level,
-            once=asked.once,
-            keep_logs=asked.keep_logs,
-            take_damaged=asked.take_damaged,
-            quiet=asked.quiet,
-        )
+        return watch(asked.directory, asked.to, asked)
     if asked.target is None and "-" in logs:
         raise click.UsageError("a log from standard input needs -o OUT")
     recordings = open_recordings(logs, asked.reading)

@@ -150,3 +150,13 @@ def status_words(error: NDArray[np.signedinteger[Any]]) -> U64:
             status[error == -errno] = number
         status[error > 0] = IOERR  # a number of the driver's: passthrough on old kernels
     return status.view(np.uint32).astype(np.uint64) << np.uint64(32)
+
+
+def records_at(data: U8, at: I64, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the records of `dtype` at the offsets `at`, all within `data`: (n,), a copy."""
+    places = len(data) - dtype.itemsize + 1
+    if places <= 0:
+        return np.zeros(0, dtype)
+    # Every offset's record, without a copy: records overlap by all but a byte.
+    every: NDArray[Any] = np.ndarray((places,), f"V{dtype.itemsize}", data, strides=(1,))
+    return every[at].view(dtype)

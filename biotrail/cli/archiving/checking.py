@@ -38,11 +38,11 @@ def check(path: str) -> Finding:
     found = Finding(path)
     try:
         if path.endswith(".parquet") and (is_url(path) or os.path.isfile(path)):
-            from biotrail.converters.inputs.parquet.source import check_table, is_table
+            from biotrail.converters.inputs.parquet.source import check_table
 
-            if is_table(path):
+            if (table := check_table(path)) is not None:
                 found.kind = "table"
-                found.bytes, found.events, found.problems = check_table(path)
+                found.bytes, found.events, found.problems = table
                 found.intact = not found.problems
                 return found
         source = open_log(path)

@@ -113,7 +113,7 @@ class OtherTrace:
         if theirs.unplaced and not self.joined.itself:
             what = units.plural(theirs.unplaced, "packet")
             found.append(f"  note: {what} of it have times on clocks of its own: not compared")
-        found += [] if self.joined.itself else [f"  {text}" for text in theirs.problems()]
+        found += [] if self.joined.itself else [f"  {text}" for text in theirs.problems]
         return found
 
 

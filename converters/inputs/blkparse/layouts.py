@@ -8,7 +8,7 @@ columns can be told apart are rewritten in the default format, which is then rea
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -95,12 +95,15 @@ def layout_of(block: bytes, name: str) -> "Layout | None":
 
 @dataclass
 class Layout:
-    """A layout of `-f`. columns: what each word of a line is; "" is not read."""
+    """A layout of `-f`. columns: what each word of a line is; "" is not read.
+
+    unread: lines with a time that have another layout. left: records that are left out, by action.
+    """
 
     columns: list[str]
     remarks: list[str] = field(default_factory=list)
     unread: int = 0
-    _left: Counter[str] = field(default_factory=Counter)
+    left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
         words = [
@@ -127,10 +130,6 @@ class Layout:
         """Return a block in the default format; lines that are no records are unchanged."""
         return b"".join(line + b"\n" for line in map(self._line, block.split(b"\n")[:-1]))
 
-    def left_out(self) -> Iterator[str]:
-        for action, count in sorted(self._left.items()):
-            yield f"{count} records of {action} left out: -f does not print where from or to"
-
     def _line(self, line: bytes) -> bytes:
         match = self._pattern.match(line)
         if match is None or _MESSAGE.match(line):
@@ -141,7 +140,7 @@ class Layout:
         found = match.groupdict()
         action = found["action"]
         if action in _NO_ROOM:
-            self._left["A (remap)" if action == b"A" else "X (split)"] += 1
+            self.left["A (remap)" if action == b"A" else "X (split)"] += 1
             action = b"?"
         comm = found.get("comm") or b""
         name = b"[" + comm.removeprefix(b"[").removesuffix(b"]") + b"]"

@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 
@@ -66,21 +67,6 @@ class RecordLines(Lines):
     def text_length(self) -> I64:
         length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
         return length
-
-    def names(self) -> TracepointRows:
-        """Return the threads' names, as rows of THREAD_NAMES."""
-        named = np.flatnonzero((self.text_length > 0) & ~self.is_message)
-        comm = texts(self, "comm", COMM_BYTES, named)
-        known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
-        named, comm = named[known], comm[known]
-        cpu, pid = self.column("cpu")[named], self.column("pid")[named]
-        return TracepointRows(THREAD_NAMES, self.time[named], cpu, pid, named, {"comm": comm})
-
-    def before(self, row: int) -> "RecordLines":
-        """Return the records before a row, and the lines that are none before its line."""
-        line = int(self.line[row])
-        others = [other for other in self.others if other.line < line]
-        return RecordLines(self.data, self.table[:, :row], others, line)
 
 
 def batch_of(lines: RecordLines) -> RecordBatch:
@@ -159,16 +145,12 @@ class BlkparseSource(RecordSource):
         self._blocks = chain([first], blocks)
         self._judge_beginning(path, self._reader.read(first))
 
-    @property
-    def offset(self) -> int:
-        return self._text.offset
-
     def _judge_beginning(self, path: PathOrStream, lines: RecordLines) -> None:
         if not len(lines):
             return
         no_remap = lines.act != Act.REMAP
-        found = Numbers().check(batch_of(lines).head[no_remap])
-        gaps = sum(step.missing > 0 for step in found.steps)
+        _, steps = Numbers().check(batch_of(lines).head[no_remap])
+        gaps = sum(step.missing > 0 for step in steps)
         if gaps > _FEW_GAPS and gaps * _FEW_GAPS > len(lines):
             self.numbers_tell = False
             self.remark(
@@ -176,7 +158,11 @@ class BlkparseSource(RecordSource):
                 "-a or grep; what the trace lost is not known"
             )
         devices = np.unique(lines.column("dev")[no_remap]).tolist()
-        names = set(_NAMED.findall(_tail(path)))
+        names: set[bytes] = set()
+        if isinstance(path, str | os.PathLike):
+            with suppress(OSError), open(path, "rb") as stream:
+                stream.seek(max(os.fstat(stream.fileno()).st_size - _TAIL_BYTES, 0))
+                names = set(_NAMED.findall(stream.read()))
         if len(devices) == 1 and len(names) == 1 and b"," not in (name := names.pop()):
             text = name.decode("utf-8", "replace")
             self.header["devices"] = [{"dev": devices[0], "name": text}]
@@ -190,7 +176,7 @@ class BlkparseSource(RecordSource):
             lines, carried = self._with_devices(lines)
             first = int(lines.column("time").min(initial=np.uint64(MAX_NS)))
             if held is not None:
-                yield held, min(self.reached, first), self.offset
+                yield held, min(self.reached, first), self._text.offset
             held = self._events(lines)
         last = [] if held is None else [held]
         if carried:
@@ -198,7 +184,7 @@ class BlkparseSource(RecordSource):
         self._report()
         if not self._met:
             raise self.without_block_events()
-        yield Events.join(last), max(self.reached, 0), max(self.offset, 0)
+        yield Events.join(last), max(self.reached, 0), max(self._text.offset, 0)
 
     def _with_devices(self, lines: RecordLines) -> tuple[RecordLines, bytes]:
         """Return (lines whose remaps are of the device that was traced, text that has to wait).
@@ -223,7 +209,9 @@ class BlkparseSource(RecordSource):
         start = int(lines.column("start")[open_rows[0]])
         if len(lines.data) - start > _MOST_CARRIED or not open_rows[0]:
             return lines, b""
-        return lines.before(int(open_rows[0])), lines.data[start:]
+        row, line = int(open_rows[0]), int(lines.line[open_rows[0]])
+        kept = [other for other in lines.others if other.line < line]
+        return RecordLines(lines.data, lines.table[:, :row], kept, line), lines.data[start:]
 
     def _events(self, lines: RecordLines) -> Events:
         self._text.use(len(lines))
@@ -252,8 +240,16 @@ class BlkparseSource(RecordSource):
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
         batch = batch if keep.all() else kept_of(batch, keep)
-        names = translate([], self._names.rows([lines.names()]))
-        events = Events.join([names, self.events_of(batch, self)])
+        named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
+        comm = texts(lines, "comm", COMM_BYTES, named)
+        known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
+        named, columns = named[known], {"comm": comm[known]}
+        cpu, pid = lines.column("cpu")[named], lines.column("pid")[named]
+        threads = TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, columns)
+        names = translate([], self._names.rows([threads]))
+        events = Events.join(
+            [names, self.events_of(batch, self.name, self._text.offset, self.reached)]
+        )
         self.reached = max(self.reached, int(batch.head["time"].max(initial=0)))
         return events
 
@@ -269,8 +265,9 @@ class BlkparseSource(RecordSource):
                 "part of the text is there twice, or another trace follows; left out"
             )
         if layout is not None:
-            for remark in layout.left_out():
-                self.remark(remark)
+            for action, count in sorted(layout.left.items()):
+                what = f"{count} records of {action} left out"
+                self.remark(f"{what}: -f does not print where from or to")
             if layout.unread:
                 self.problem(
                     f"left out: {layout.unread} lines with a time that do not have the layout of "
@@ -308,17 +305,6 @@ def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
     found = np.full(count, -1, np.int64)
     found[order[there]] = order[following[there]]
     return found
-
-
-def _tail(path: PathOrStream) -> bytes:
-    if not isinstance(path, str | os.PathLike):
-        return b""
-    try:
-        with open(path, "rb") as stream:
-            stream.seek(max(os.fstat(stream.fileno()).st_size - _TAIL_BYTES, 0))
-            return stream.read()
-    except OSError:
-        return b""
 
 
 # What blkparse does not print of a record, found by the records before it.
@@ -397,7 +383,12 @@ class Requests:
             self._queues.add(dev)
             self._bios.setdefault(place, []).append(end)
         elif act == _X:
-            self._split(place, rest)
+            # The newest bio at the place goes on behind `rest`.
+            ends = self._bios.get(place, [])
+            if longer := [one for one in ends if one > rest]:
+                ends.remove(longer[-1])
+                self._bios.setdefault((dev, rest), []).append(longer[-1])
+                ends.append(rest)
         elif act in (_G, _F):
             _take(self._bios, place, end)
             self._request_based.add(dev)
@@ -416,15 +407,6 @@ class Requests:
         elif act == _C:
             return self._complete(place, end)
         return False
-
-    def _split(self, place: tuple[int, int], rest: int) -> None:
-        """Divide the newest bio at a place, which goes on behind `rest`."""
-        ends = self._bios.get(place, [])
-        longer = [end for end in ends if end > rest]
-        if longer:
-            ends.remove(longer[-1])
-            self._bios.setdefault((place[0], rest), []).append(longer[-1])
-            ends.append(rest)
 
     def _complete(self, place: tuple[int, int], end: int) -> bool:
         """Return whether a completion is of a request. Its rest may complete later."""

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8, U32, U64, Bool
+from biotrail.converters.inputs.foreign import records_at
 from biotrail.recorder.schema.errors import LogFormatError
 
 ByteOrder: TypeAlias = Literal["<", ">"]
@@ -208,8 +209,26 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
     record cut off at the end, and bytes with no magic number after them, are left as `rest`. cut:
     whether the records are CUT ones; the bytes that follow each are then gaps.
     """
-    at = _candidates(data, order)
-    end = at + (CUT.itemsize if cut else _lengths(data, at, order))
+    if len(data) < MAGIC_BYTES:
+        return RecordPlaces(np.zeros(0, np.int64), [], 0)
+    # The offsets of the magic number with a known version.
+    first, version_at = (1, 0) if order == "<" else (0, 3)
+    fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
+    limit = len(data) - MAGIC_BYTES + 1
+    at = np.flatnonzero(data[first + 2 : first + 2 + limit] == fixed[2])
+    for back in (1, 0):
+        at = at[data[at + first + back] == fixed[back]]
+    version = data[at + version_at]
+    at = at[(version == VERSION) | (version == VERSION_2)]
+    # Where each record ends: behind `data` for a header that is cut off.
+    second = data[at + version_at] == VERSION_2
+    size = np.where(second, _BYTES_2, _BYTES_1)
+    there = at + size <= len(data)
+    length_at = np.where(there, at + np.where(second, 50, 46), 0)
+    low, high = (0, 1) if order == "<" else (1, 0)
+    payload = data[length_at + low].astype(np.int64) | data[length_at + high].astype(np.int64) << 8
+    lengths = np.where(there, size + payload, MAX_RECORD_BYTES + 1)
+    end = at + (CUT.itemsize if cut else lengths)
     whole = end <= len(data)
     if len(at) and at[0] == 0 and bool((end[:-1] == at[1:]).all()):
         count = int(whole.sum())
@@ -234,53 +253,17 @@ def find_records(data: U8, order: ByteOrder, cut: bool = False) -> RecordPlaces:
     return RecordPlaces(np.array(found, dtype=np.int64), gaps, place)
 
 
-def _candidates(data: U8, order: ByteOrder) -> I64:
-    """Return all offsets in `data` of the magic number with a known version, ascending."""
-    fixed = np.array([0x74, 0x61, 0x65] if order == "<" else [0x65, 0x61, 0x74], dtype=np.uint8)
-    if len(data) < MAGIC_BYTES:
-        return np.zeros(0, np.int64)
-    first = 1 if order == "<" else 0
-    limit = len(data) - MAGIC_BYTES + 1
-    at = np.flatnonzero(data[first + 2 : first + 2 + limit] == fixed[2])
-    for back in (1, 0):
-        at = at[data[at + first + back] == fixed[back]]
-    version = data[at + (0 if order == "<" else 3)]
-    known: I64 = at[(version == VERSION) | (version == VERSION_2)]
-    return known
-
-
-def is_version_2(data: U8, at: I64, order: ByteOrder) -> Bool:
-    second: Bool = data[at + (0 if order == "<" else 3)] == VERSION_2
-    return second
-
-
-def _lengths(data: U8, at: I64, order: ByteOrder) -> I64:
-    """Return each record's bytes; more than `data` holds there for a header that is cut off."""
-    second = is_version_2(data, at, order)
-    size = np.where(second, _BYTES_2, _BYTES_1)
-    there = at + size <= len(data)
-    length_at = np.where(there, at + np.where(second, 50, 46), 0)
-    low, high = (0, 1) if order == "<" else (1, 0)
-    payload = data[length_at + low].astype(np.int64) | data[length_at + high].astype(np.int64) << 8
-    return np.where(there, size + payload, MAX_RECORD_BYTES + 1)
-
-
 def heads(data: U8, at: I64, order: ByteOrder, cut: bool = False) -> tuple[NDArray[np.void], I64]:
     """Return (headers as HEAD, offset of each payload) of the records at offsets `at` in `data`.
 
     cut: whether version 1's number stands for a CUT record, whose error and pdu_len are then 0.
     """
-    second = is_version_2(data, at, order)
+    second = data[at + (0 if order == "<" else 3)] == VERSION_2
     result = np.zeros(len(at), dtype=HEAD)
     first = CUT if cut else RECORD
     for rows, layout in ((np.flatnonzero(~second), first), (np.flatnonzero(second), RECORD_2)):
         if len(rows):
-            raw = gather(data, at[rows], layout.itemsize).view(layout.newbyteorder(order))
+            raw = records_at(data, at[rows], layout.newbyteorder(order))
             for name in set(HEAD.names or ()) & set(layout.names or ()):
-                result[name][rows] = raw[name][:, 0]
+                result[name][rows] = raw[name]
     return result, at + np.where(second, _BYTES_2, _BYTES_1)
-
-
-def gather(data: U8, at: I64, count: int) -> U8:
-    windows = np.lib.stride_tricks.sliding_window_view(data, count)
-    return np.ascontiguousarray(windows[at])

@@ -2,8 +2,8 @@
 """What is known of blktrace's records, whether they come as they were written or as text."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,27 +33,22 @@ class Step(NamedTuple):
     missing: int
 
 
-@dataclass
-class NumberCheck:
-    keep: Bool
-    steps: list[Step] = field(default_factory=list)
-
-
 class Numbers:
     """Checker that remembers the newest number and its time for each CPU and device."""
 
     def __init__(self) -> None:
         self._newest: dict[Key, tuple[int, int]] = {}
 
-    def check(self, head: NDArray[np.void]) -> NumberCheck:
-        """Compare the sequence numbers of records with those of earlier calls; return what is odd.
+    def check(self, head: NDArray[np.void]) -> tuple[Bool, list[Step]]:
+        """Compare the sequence numbers of records with those of earlier calls.
 
-        head: HEAD, in their file's order. Each number of a CPU and device should be one above the
-        newest before it. If not, the record is a repeat if neither its number nor its time is above
-        those of the newest; else there is a step before it. The first record of a CPU and device
-        begins the count. Notes, and the records of the ftrace tracer, have no numbers and are kept.
+        Returns (which are no repeats, (n,); steps). head: HEAD, in their file's order. Each number
+        of a CPU and device should be one above the newest before it. If not, the record is a repeat
+        if neither its number nor its time is above those of the newest; else there is a step before
+        it. The first record of a CPU and device begins the count. Notes, and the records of the
+        ftrace tracer, have no numbers and are kept.
         """
-        found = NumberCheck(np.ones(len(head), dtype=np.bool_))
+        keep, steps = np.ones(len(head), dtype=np.bool_), list[Step]()
         counted = ~has(categories(head["action"]), Category.NOTIFY) & (head["sequence"] != 0)
         rows = np.flatnonzero(counted)
         keys = head["device"][rows].astype(np.uint64) << np.uint64(32) | head["cpu"][rows]
@@ -66,34 +61,27 @@ class Numbers:
             before, since = self._newest.setdefault(device_cpu, first)
             step = np.diff(number, prepend=before)
             if (step <= 0).any():
+                # Numbers wrap at 2^32. A record that is not ahead in number and not later is a
+                # repeat; not ahead but later, it is of another trace: a step of unknown length.
+                newest, at = before, since
                 columns = here.tolist(), number.tolist(), time.tolist()
-                self._go_back(device_cpu, *columns, found)
+                for row, now, ts in zip(*columns, strict=True):
+                    ahead = (now - newest + _HALF) % _WRAP - _HALF
+                    if ahead <= 0 and ts <= at:
+                        keep[row] = False
+                        continue
+                    if ahead != 1:
+                        missing = ahead - 1 if ahead > 0 else -1
+                        steps.append(Step(device_cpu, at, max(at, ts), missing))
+                    newest, at = now, ts
+                self._newest[device_cpu] = newest, at
                 continue
             times = np.concatenate([[since], time])
             for row in np.flatnonzero(step > 1).tolist():
                 start, end = times[row : row + 2].tolist()
-                found.steps.append(Step(device_cpu, start, end, int(step[row]) - 1))
+                steps.append(Step(device_cpu, start, end, int(step[row]) - 1))
             self._newest[device_cpu] = int(number[-1]), int(time[-1])
-        return found
-
-    def _go_back(
-        self, key: Key, rows: list[int], number: list[int], time: list[int], found: NumberCheck
-    ) -> None:
-        """Add steps and repeats, record by record, where a number is not above the last.
-
-        Numbers wrap at 2^32. A record that is not ahead in number and not later is a repeat; not
-        ahead but later, it is of another trace: a step of unknown length.
-        """
-        newest, at = self._newest[key]
-        for row, now, ts in zip(rows, number, time, strict=True):
-            ahead = (now - newest + _HALF) % _WRAP - _HALF
-            if ahead <= 0 and ts <= at:
-                found.keep[row] = False
-                continue
-            if ahead != 1:
-                found.steps.append(Step(key, at, max(at, ts), ahead - 1 if ahead > 0 else -1))
-            newest, at = now, ts
-        self._newest[key] = newest, at
+        return keep, steps
 
 
 MESSAGES_KEPT = 10_000
@@ -105,16 +93,6 @@ def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
     places = np.concatenate([[0], np.cumsum(keep)]).tolist()
     lost = [(places[row], cpu, count) for row, cpu, count in batch.lost]
     return replace(batch, head=batch.head[keep], payload=batch.payload[keep], lost=lost)
-
-
-class Place(Protocol):
-    """Where records are read: name, for messages; offset, bytes read; reached, newest time (ns)."""
-
-    name: str
-    reached: int
-
-    @property
-    def offset(self) -> int: ...
 
 
 class RecordSource(ForeignSource):
@@ -160,21 +138,23 @@ class RecordSource(ForeignSource):
                 f"{self.messages_met} messages, of which the first {len(self.messages)} were kept"
             )
 
-    def events_of(self, batch: RecordBatch, file: Place) -> Events:
-        """Return a batch's events without repeated records. file: where the batch comes from.
+    def events_of(self, batch: RecordBatch, name: str, offset: int, reached: int) -> Events:
+        """Return a batch's events without repeated records.
 
-        Missing numbers are losses, and times at which the numbers go back are damaged.
+        name, offset, reached: of the file that the batch comes from, for messages, with the bytes
+        read of it and the newest time (ns). Missing numbers are losses, and times at which the
+        numbers go back are damaged.
         """
-        found = self._numbers.check(batch.head)
-        for step in found.steps:
+        keep, steps = self._numbers.check(batch.head)
+        for step in steps:
             if step.missing < 0:
-                self._begun_again[file.name] += 1
-                self.add_damage(file.offset, step.start, step.end)
+                self._begun_again[name] += 1
+                self.add_damage(offset, step.start, step.end)
             elif self.numbers_tell:
                 self.add_loss(step.start, step.end, step.key[1], step.missing)
-        if not found.keep.all():
-            self._repeats[file.name] += int(np.count_nonzero(~found.keep))
-            batch = kept_of(batch, found.keep)
+        if not keep.all():
+            self._repeats[name] += int(np.count_nonzero(~keep))
+            batch = kept_of(batch, keep)
         rows = self._translator.rows(batch)
         self.left_out += rows.left_out
         self.messages_met += len(rows.messages)
@@ -184,7 +164,7 @@ class RecordSource(ForeignSource):
         times = batch.head["time"]
         for row, cpu, count in batch.lost:
             # Between the records around the line; the newest of the file if the batch has none.
-            after = int(times[min(row, len(times) - 1)]) if len(times) else max(file.reached, 0)
+            after = int(times[min(row, len(times) - 1)]) if len(times) else max(reached, 0)
             self.add_loss(int(times[row - 1]) if row else after, after, cpu, count)
         self._met.update(np.unique(rows.events.kind).tolist())
         return rows.events

@@ -7,7 +7,6 @@ write-zeroes, discard and secure erase) are translated as the more common one.
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +24,15 @@ from biotrail.converters.inputs.blktrace.format import (
     Category,
     Note,
     categories,
-    gather,
     has,
 )
-from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
+from biotrail.converters.inputs.foreign import (
+    NO_QUEUE,
+    NO_TAGS,
+    head_words,
+    records_at,
+    status_words,
+)
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 
 PID_WORD = 7
@@ -65,7 +69,12 @@ _FLAGS = {
     Category.FLUSH: "PREFLUSH",
     Category.AHEAD: "RAHEAD",
 }
+_NAMES_LEFT_OUT = {int(act): act.name.lower() for act in Act} | {
+    int(Act.COMPLETE): "zone append's place"
+}
 _SHIFT_32 = np.uint64(32)
+_NUMBER = np.dtype(">u8")
+"""Of the payloads of X and U."""
 
 
 @dataclass
@@ -102,9 +111,9 @@ class Translator:
     def rows(self, batch: RecordBatch) -> TranslatedRecords:
         """Return a batch's records that have a record kind as events, and what its notes say.
 
-        Process notes become TASK events, with the time of the next record that is no note
-        (`_next_time`); other notes go to `messages` and `clock`, with their own times. The events
-        stay in the batch's order; their `number` is 0.
+        Process notes become TASK events, with the time of the next record that is no note, which
+        they are about, or else of the last; other notes go to `messages` and `clock`, with their
+        own times. The events stay in the batch's order; their `number` is 0.
         """
         head = batch.head
         action = head["action"]
@@ -112,12 +121,24 @@ class Translator:
         kind = self._kinds(action, category)
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
-        result = TranslatedRecords(Events.empty(), left_out=_left_out(action, category, kind))
+        unknown: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
+        numbers, counts = np.unique(action[unknown] & np.uint64(ACT_MASK), return_counts=True)
+        left_out = Counter(
+            {
+                _NAMES_LEFT_OUT.get(number, f"action {number}"): count
+                for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
+            }
+        )
+        result = TranslatedRecords(Events.empty(), left_out=left_out)
         self._read_notes(batch, notes, kind, result)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
-        times[notes] = _next_time(times, notes)
+        # `blkparse -d` subtracts the first event's time from the times of events, but not of notes.
+        others = np.setdiff1d(np.arange(len(times)), notes, assume_unique=True)
+        if len(others):
+            following = np.searchsorted(others, notes)
+            times[notes] = times[others[np.minimum(following, len(others) - 1)]]
         self._fill(batch, at, kind[at], category[at], raw)
         raw[:, 0] = head_words(kind[at], times[at])
         cpu = head["cpu"][at].astype(np.uint16)
@@ -212,22 +233,23 @@ class Translator:
         queued = kind == Kind.Q
         raw[queued, 5] = head["device"][queued]
         grouped = np.flatnonzero(queued & (skip > 0) & (length >= 0))
-        raw[grouped, 6] = _words(batch, batch.payload[at][grouped], f"{batch.order}u8")[:, 0]
+        raw[grouped, 6] = records_at(
+            batch.data, batch.payload[at][grouped], np.dtype(f"{batch.order}u8")
+        )
         has_word = length >= 8
         split = np.flatnonzero((kind == Kind.X) & has_word)
-        raw[split, 6] = _words(batch, payload[split], ">u8")[:, 0]
+        raw[split, 6] = records_at(batch.data, payload[split], _NUMBER)
         unplug = np.flatnonzero((kind == Kind.U) & has_word)
-        depth = _words(batch, payload[unplug], ">u8")[:, 0].astype(np.uint64)
+        depth = records_at(batch.data, payload[unplug], _NUMBER).astype(np.uint64)
         asked = (head["action"] & np.uint64(ACT_MASK)) == Act.UNPLUG_IO
         raw[unplug, 2] = depth | asked[unplug].astype(np.uint64) << _SHIFT_32
         unknown = (kind == Kind.A) & (length < REMAP.itemsize)
         raw[unknown, 6] = head["device"][unknown].astype(np.uint64) << _SHIFT_32
         remap = np.flatnonzero((kind == Kind.A) & ~unknown)
-        if len(remap):
-            where = gather(batch.data, payload[remap], REMAP.itemsize).view(REMAP)[:, 0]
-            to = where["device_to"].astype(np.uint64) << _SHIFT_32
-            raw[remap, 5] = where["sector_from"]
-            raw[remap, 6] = where["device_from"] | to
+        where = records_at(batch.data, payload[remap], REMAP)
+        to = where["device_to"].astype(np.uint64) << _SHIFT_32
+        raw[remap, 5] = where["sector_from"]
+        raw[remap, 6] = where["device_from"] | to
         for row in np.flatnonzero(kind == Kind.TASK).tolist():
             pid = int(head["pid"][row])
             name = _payload(batch, int(at[row]))[:15].split(b"\0")[0].ljust(16, b"\0")
@@ -249,38 +271,8 @@ class Translator:
         return opf
 
 
-def _left_out(action: U64, category: U32, kind: U8) -> Counter[str]:
-    rows: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
-    numbers, counts = np.unique(action[rows] & np.uint64(ACT_MASK), return_counts=True)
-    known: dict[int, str] = {int(a): a.name.lower() for a in Act}
-    known[int(Act.COMPLETE)] = "zone append's place"
-    found: Counter[str] = Counter()
-    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        found[known.get(number, f"action {number}")] = count
-    return found
-
-
-def _next_time(times: I64, rows: I64) -> I64:
-    """Return for each note the time (ns) of the next record that is no note, else of the last.
-
-    A note precedes the events that it is about, and its own time may differ in base: `blkparse -d`
-    subtracts the first event's time from the times of events, but not of notes.
-    """
-    others = np.setdiff1d(np.arange(len(times)), rows, assume_unique=True)
-    if not len(others):
-        return times[rows]
-    return times[others[np.minimum(np.searchsorted(others, rows), len(others) - 1)]]
-
-
 def _payload(batch: RecordBatch, row: int) -> bytes:
     start, length = int(batch.payload[row]), int(batch.head["pdu_len"][row])
     if int(batch.head["action"][row]) & CGROUP:
         start, length = start + CGROUP_BYTES, length - CGROUP_BYTES
     return batch.data[start : start + max(length, 0)].tobytes()
-
-
-def _words(batch: RecordBatch, at: I64, dtype: str) -> NDArray[Any]:
-    """Return the 8 bytes at each offset `at` of the batch's data as `dtype`, shape (n, 1)."""
-    if not len(at):
-        return np.zeros((0, 1), np.uint64)
-    return gather(batch.data, at, 8).view(dtype)

@@ -108,7 +108,7 @@ class BlktraceSource(RecordSource):
             if batch is None:
                 del readers[index]
                 continue
-            events = self.events_of(batch, file)
+            events = self.events_of(batch, file.name, file.offset, file.reached)
             yield events, min(self._files[i].reached for i in readers), self._offset()
         self.report_rest()
         if not self._met - {int(Kind.TASK)}:

@@ -256,9 +256,7 @@ class CpuPages:
             self.read += _CHUNK_HEAD_BYTES + len(data)
             found += 1
             try:
-                yield self.recording.decompressor.decompress(
-                    data, size, f"{fields.name}: chunk at offset {at}"
-                )
+                yield self.recording.decompress(data, size, f"{fields.name}: chunk at offset {at}")
             except LogFormatError as error:
                 self.unreadable += len(data)
                 self.problems.append(f"{error}; left out")

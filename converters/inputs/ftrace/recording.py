@@ -90,46 +90,6 @@ CODECS = ("zstd", "zlib", NONE)
 _PAGE_BYTES = 1 << 16
 
 
-class Decompressor:
-    """Decompresses a file's sections and chunks, which must not be far larger than the file."""
-
-    def __init__(self, codec: str) -> None:
-        self.codec = codec
-        self.allowance = Allowance()
-
-    def decompress(self, stored: bytes, size: int, where: str) -> bytes:
-        """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
-        if size > most_raw(len(stored)) + _PAGE_BYTES:
-            raise LogFormatError(
-                f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
-                "copy it again"
-            )
-        self.allowance.stored += len(stored)
-        try:
-            self.allowance.add(size)
-            if self.codec == "zstd":
-                # trace-cmd leaves the content's size out; one that is there the library trusts.
-                declared = zstandard.frame_content_size(stored)
-                if declared not in (-1, size):
-                    raise zstandard.ZstdError(
-                        f"the frame declares {declared} bytes, its chunk {size}"
-                    )
-                unpacker = zstandard.ZstdDecompressor()
-                data = unpacker.decompress(stored, max_output_size=max(size, 1))
-            else:
-                data = zlib.decompressobj().decompress(stored, size + 1)
-        except (zstandard.ZstdError, zlib.error, TooLargeError) as error:
-            raise LogFormatError(
-                f"{where}: does not decompress ({error}): the file is damaged; copy it again"
-            ) from None
-        if len(data) != size:
-            raise LogFormatError(
-                f"{where}: holds {len(data)} bytes where it declares {size}: the file is damaged; "
-                "copy it again"
-            )
-        return data
-
-
 MAGIC = b"\x17\x08\x44tracing"
 
 
@@ -181,7 +141,8 @@ class Recording:
     """What stands in a file beside its pages.
 
     version: 6 or 7. order, long_bytes: of numbers, and of the kernel's longs. page_bytes: the
-    machine's page size. codec, decompressor: of compressed data. header_page: text of
+    machine's page size. codec: of compressed data, which must not be far larger than the file
+    (allowance). header_page: text of
     events/header_page. formats: texts of event formats by system. kernel: its release, "" where not
     recorded. tool: trace-cmd's version. date_ns: wall-clock time minus the time of the top buffer's
     clock, None if not recorded. offset_ns: to add to each time. tsc: (multiplier, shift) from
@@ -198,7 +159,7 @@ class Recording:
     long_bytes: int
     page_bytes: int
     codec: str = NONE
-    decompressor: Decompressor = field(default_factory=lambda: Decompressor(NONE))
+    allowance: Allowance = field(default_factory=Allowance)
     header_page: str = ""
     formats: dict[str, list[str]] = field(default_factory=dict)
     buffers: list[Buffer] = field(default_factory=list)
@@ -219,6 +180,38 @@ class Recording:
     @property
     def numpy_order(self) -> Literal["<", ">"]:
         return "<" if self.order == "little" else ">"
+
+    def decompress(self, stored: bytes, size: int, where: str) -> bytes:
+        """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
+        if size > most_raw(len(stored)) + _PAGE_BYTES:
+            raise LogFormatError(
+                f"{where}: {len(stored)} compressed bytes declare {size}: the file is damaged; "
+                "copy it again"
+            )
+        self.allowance.stored += len(stored)
+        try:
+            self.allowance.add(size)
+            if self.codec == "zstd":
+                # trace-cmd leaves the content's size out; one that is there the library trusts.
+                declared = zstandard.frame_content_size(stored)
+                if declared not in (-1, size):
+                    raise zstandard.ZstdError(
+                        f"the frame declares {declared} bytes, its chunk {size}"
+                    )
+                unpacker = zstandard.ZstdDecompressor()
+                data = unpacker.decompress(stored, max_output_size=max(size, 1))
+            else:
+                data = zlib.decompressobj().decompress(stored, size + 1)
+        except (zstandard.ZstdError, zlib.error, TooLargeError) as error:
+            raise LogFormatError(
+                f"{where}: does not decompress ({error}): the file is damaged; copy it again"
+            ) from None
+        if len(data) != size:
+            raise LogFormatError(
+                f"{where}: holds {len(data)} bytes where it declares {size}: the file is damaged; "
+                "copy it again"
+            )
+        return data
 
     def add_counts(self, text: str) -> None:
         pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
@@ -329,7 +322,6 @@ def _read_version_7(fields: Fields, recording: Recording) -> None:
             f"{fields.name}: compressed with {recording.codec!r}; {', '.join(CODECS)} are known: "
             "convert it with `trace-cmd convert --compression none`"
         )
-    recording.decompressor = Decompressor(recording.codec)
     offset, read = fields.number(8), set[int]()
     while offset and offset not in read:
         read.add(offset)
@@ -363,7 +355,7 @@ def _section(fields: Fields, recording: Recording) -> tuple[Fields, bool, int]:
         return fields, compressed, end
     stored, size = fields.number(4), fields.number(4)
     where = f"{fields.name}: the section at offset {at}"
-    data = recording.decompressor.decompress(fields.take(stored), size, where)
+    data = recording.decompress(fields.take(stored), size, where)
     return Fields(io.BytesIO(data), where, recording.order), compressed, end
 
 
@@ -409,9 +401,7 @@ def _read_section(option: Option, fields: Fields, recording: Recording) -> None:
 
 
 def read_option(option: int, data: bytes, recording: Recording) -> None:
-    def number(at: int, count: int) -> int:
-        return int.from_bytes(data[at : at + count], recording.order)
-
+    first, second = (int.from_bytes(data[at : at + 4], recording.order) for at in (0, 4))
     text = data.split(b"\0")[0].decode("utf-8", "replace").strip()
     if option == Option.DATE:
         # trace-cmd writes microseconds as a hexadecimal number.
@@ -429,13 +419,13 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
     elif option == Option.VERSION:
         recording.tool = text
     elif option == Option.CPUCOUNT and len(data) >= 4:
-        recording.cpu_count = number(0, 4)
+        recording.cpu_count = first
     elif option == Option.TIME_SHIFT:
         recording.guest = True
-    elif option == Option.TSC2NSEC and len(data) >= 8 and number(0, 4) and number(4, 4) <= 32:
-        recording.tsc = number(0, 4), number(4, 4)
+    elif option == Option.TSC2NSEC and len(data) >= 8 and first and second <= 32:
+        recording.tsc = first, second
     elif option in _SECTIONS and len(data) >= 8:
-        recording.sections.setdefault(option, number(0, 8))
+        recording.sections.setdefault(option, int.from_bytes(data[:8], recording.order))
 
 
 _LARGEST = 1 << 61

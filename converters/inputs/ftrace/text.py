@@ -144,7 +144,7 @@ class TextSource(TracepointSource):
         self._snapshots = Snapshots()
         self._damage = TextDamage(self)
         self._owners = Owners()
-        self._lines = 0
+        self._lines = self._events = 0
         self._first = -1
         self._newest = -1
         self._before = -1
@@ -172,13 +172,15 @@ class TextSource(TracepointSource):
             lines = self._read(block)
             self._text.use(len(lines.time))
             repeats = self._snapshots.repeats(lines, self._lines)
+            self._events += len(lines)
             if lines.decimals == 0:
                 raise LogFormatError(
                     f"{self.name}: times are counts, of the trace clock 'counter' or 'x86-tsc', "
                     "not seconds: record with trace_clock 'mono'"
                 )
             small = len(lines) > 0 and float(np.median(lines.time)) < _AS_DIFFERENCES_NS
-            if self._snapshots.goes_back_everywhere and small:
+            back = self._snapshots.older >= _SHARE_BACK * (self._events - 1)
+            if self._events >= _SOME and back and small:
                 raise LogFormatError(f"{self.name}: {layouts.DIFFERENCES}")
             if lines.decimals > 0:
                 self._digits = min(self._digits, lines.decimals)
@@ -189,7 +191,8 @@ class TextSource(TracepointSource):
                 yield held
             held = batch
             self._lines += lines.lines
-        self._damage.end()
+        self._damage.date(-1)
+        self._damage.end_section()
         if held is not None:
             yield held
         self._report()
@@ -336,7 +339,7 @@ class TextSource(TracepointSource):
 
     def _nothing_read(self) -> LogFormatError:
         odd = b"\n".join([*self._bad_lines.texts, *self._left_out_lines.texts])
-        layout = layouts.unreadable(odd)
+        layout = next((one for one in layouts.UNREADABLE if one.pattern.search(odd)), None)
         names = (name.encode() for name in self.passed_over)
         if layout is None and any(map(layouts.BLK_TRACER.pattern.fullmatch, names)):
             layout = layouts.BLK_TRACER
@@ -458,7 +461,6 @@ class Snapshots:
         self.repeated = 0
         self.first = 0
         self.older = self.older_by = self.first_older = 0
-        self._events = 0
         self._newest: dict[int, int] = {}
         """By CPU: time (ns) of its newest event so far."""
         self._behind: set[int] = set()
@@ -492,12 +494,7 @@ class Snapshots:
         if again.any():
             self.first = self.first or int(lines.line[again][0]) + before + 1
             self.repeated += int(np.count_nonzero(again))
-        self._events += len(again)
         return again
-
-    @property
-    def goes_back_everywhere(self) -> bool:
-        return self._events >= _SOME and self.older >= _SHARE_BACK * (self._events - 1)
 
     def _behind_of(self, cpu: int, time: I64, exact: bool) -> tuple[I64, Bool]:
         """Return by how much (ns) a CPU's events, (n,), are older than its newest before them.
@@ -578,7 +575,7 @@ class TextDamage:
             return False
         counted, written = int(match[1] or match[3]), int(match[2] or match[4])
         self.overwritten = max(written - counted, 0)
-        self._end_section()
+        self.end_section()
         self.section = _Section(counted, line)
         return True
 
@@ -609,10 +606,6 @@ class TextDamage:
         if place.zeros:
             self._source.add_damage(place.offset, place.start, place.end)
 
-    def end(self) -> None:
-        self.date(-1)
-        self._end_section()
-
     def report(self) -> None:
         for place in self.zeros[:_NAMED_AT_MOST]:
             self._source.problem(
@@ -626,7 +619,7 @@ class TextDamage:
         for text in self._short:
             self._source.problem(text)
 
-    def _end_section(self) -> None:
+    def end_section(self) -> None:
         one = self.section
         missing = one.counted - one.read - one.lost
         if one.counted < 0 or missing <= 0:

@@ -19,23 +19,14 @@ _LONGEST = 1000
 _TIME = rb"^(.{0,100}?\d{1,11}\.\d{1,9}: +)"
 
 
-class Rewritten(NamedTuple):
-    """A layout whose lines are rewritten. name: shown. by: what stands for the match."""
-
-    name: str
-    pattern: re.Pattern[bytes]
-    by: bytes | Callable[[re.Match[bytes]], bytes]
-
-
 class Unreadable(NamedTuple):
     name: str
     pattern: re.Pattern[bytes]
     instead: str
 
 
-def _seconds(digits: bytes, more: bytes = b"") -> bytes:
-    """Return µs, or ms and a part of them, as seconds."""
-    return b"%d.%06d" % divmod(int(digits + more), 1_000_000)
+def _seconds(us: bytes) -> bytes:
+    return b"%d.%06d" % divmod(int(us), 1_000_000)
 
 
 _PAIR = re.compile(rb"\b([a-z_]+)=(?: *(?:0x[0-9a-f]+ \()?(-?\d+|0x[0-9a-f]+)\b\)?|(\S*))")
@@ -85,46 +76,42 @@ def _device(number: int) -> bytes:
     return b"%d,%d" % (number >> 20, number & 0xFFFFF)
 
 
-REWRITTEN = (
-    Rewritten(
-        "events among functions, with times and threads",
+_REWRITTEN: tuple[tuple[re.Pattern[bytes], bytes | Callable[[re.Match[bytes]], bytes]], ...] = (
+    # Events among functions, with times and threads.
+    (
         re.compile(
             rb"^ *(\d+\.\d{6}) \| +(\d+)\) +(\S.{0,15}?)-(\d+) +\|.{0,200}?"
             rb"/\* (block_[a-z_]+: .*) \*/$"
         ),
         rb"\3-\4 [\2] \1: \5",
     ),
-    Rewritten(
-        "ftrace's latency-format, verbose",
+    # ftrace's latency-format, verbose.
+    (
         re.compile(
             rb"^ *(\S.{0,15}?) +(\d+) +(\d+) \d+ (?:[0-9a-f]{8} )+\[[0-9a-f]+\] +(\d+)\.(\d{3})ms "
             rb"\([+-]?\d+\.\d{3}ms\): "
         ),
-        lambda m: b"%s-%s [%s] %s: " % (m[1], m[2], m[3], _seconds(m[4], m[5])),
+        lambda m: b"%s-%s [%s] %s: " % (m[1], m[2], m[3], _seconds(m[4] + m[5])),
     ),
-    Rewritten(
-        "ftrace's latency-format",
+    # ftrace's latency-format.
+    (
         re.compile(rb"^( *\S.{0,15}?-\d+ +\d+[^\s\d]\S*) +(\d+)us[ $@*#!+]: "),
         lambda m: b"%s %s: " % (m[1], _seconds(m[2])),
     ),
-    Rewritten(
-        "perf script without CPU",
+    # perf script without CPU.
+    (
         re.compile(rb"^( *\S.{0,15}? +\d+(?:/\d+)?) +(\d+\.\d+): +(?=(?:\d+ +)?\w+:block_)"),
         rb"\1 [%d] \2: " % NO_CPU,
     ),
-    Rewritten(
-        "differences beside the times",
-        re.compile(_TIME + rb"\([+-]\d+(?:\.\d+)?\) +(?=\S)"),
-        rb"\1",
-    ),
-    Rewritten(
-        "perf script's periods",
-        re.compile(_TIME + rb"\d+ +(?=\S)"),
-        rb"\1",
-    ),
-    Rewritten("fields by name", _EVENT, _fields),
+    # Differences beside the times.
+    (re.compile(_TIME + rb"\([+-]\d+(?:\.\d+)?\) +(?=\S)"), rb"\1"),
+    # perf script's periods.
+    (re.compile(_TIME + rb"\d+ +(?=\S)"), rb"\1"),
+    # Fields by name.
+    (_EVENT, _fields),
 )
-"""In the order in which they are tried; a line may be of several."""
+"""Layouts whose lines are rewritten: a pattern, and what stands for its match, in the order in
+which they are tried; a line may be of several."""
 
 UNREADABLE = (
     Unreadable(
@@ -180,10 +167,6 @@ def usual(line: bytes) -> bytes | None:
     if len(line) > _LONGEST:
         return None
     found = _KERNEL_LOG.sub(b"", line, count=1)
-    for layout in REWRITTEN:
-        found = layout.pattern.sub(layout.by, found, count=1)
+    for pattern, by in _REWRITTEN:
+        found = pattern.sub(by, found, count=1)
     return None if found == line else found
-
-
-def unreadable(lines: bytes) -> Unreadable | None:
-    return next((one for one in UNREADABLE if one.pattern.search(lines)), None)

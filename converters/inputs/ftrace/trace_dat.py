@@ -5,13 +5,12 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, open_file
+from biotrail.converters.inputs.foreign import records_at
 from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.ftrace.pages import (
     COUNT_BYTES,
@@ -221,14 +220,11 @@ class TraceDatSource(TracepointSource):
         for pages in self._cpus:
             if pages.damage is not None:
                 self._end_damage(pages, last)
-        self._check_counts()
         if self._owned:
             self._stream.close()
-
-    def _check_counts(self) -> None:
         found = {(pages.buffer.name, pages.where.cpu): pages.events for pages in self._cpus}
-        read = {pages.buffer.name for pages in self._cpus}
-        left_out = {b.name for b in self.recording.buffers if b.cpus} - read
+        left_out = {buffer.name for buffer in self.recording.buffers if buffer.cpus}
+        left_out -= {name for name, _ in found}
         for (buffer, cpu), counted in self.recording.counted.items():
             here = found.get((buffer, cpu), 0)
             if here < counted and buffer not in left_out:
@@ -274,7 +270,7 @@ class TraceDatSource(TracepointSource):
         self._date_damage(pages, since)
         rows, passed_over = self._rows(block, found, time, pages.where.cpu)
         rows = [self._owners.kept(row, pages.buffer.name) for row in rows]
-        self.recording.decompressor.allowance.use(sum(map(len, rows)))
+        self.recording.allowance.use(sum(map(len, rows)))
         return Batch(rows, 0, 0, losses, passed_over)
 
     def _losses(self, found: PageEvents, time: I64, pages: CpuPages) -> list[Loss]:
@@ -297,7 +293,7 @@ class TraceDatSource(TracepointSource):
     ) -> tuple[list[TracepointRows], Counter[str]]:
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
-        ids[good] = _gather(block, found.at[good], f"{self.recording.numpy_order}u2")
+        ids[good] = records_at(block, found.at[good], np.dtype(f"{self.recording.numpy_order}u2"))
         counts = np.bincount(ids, minlength=1)
         rows, passed_over = [], Counter[str]()
         for number in np.flatnonzero(counts).tolist():
@@ -311,7 +307,7 @@ class TraceDatSource(TracepointSource):
             if short := int(counts[number]) - len(mine):
                 passed_over[f"{name} cut short"] += short
             at = found.at[mine]
-            records = _gather(block, at, kind)
+            records = records_at(block, at, kind)
             columns = {n: records[n] for n in names if not n.startswith("common_")}
             pid = records["common_pid"] if "common_pid" in names else np.full(len(at), -1)
             cpus = np.full(len(at), cpu, np.int64)
@@ -326,10 +322,3 @@ class TraceDatSource(TracepointSource):
 
 def _of_instance(buffer: str) -> str:
     return f" of instance {buffer!r}" if buffer else ""
-
-
-def _gather(data: U8, at: I64, kind: np.dtype[np.void] | str) -> NDArray[Any]:
-    dtype: np.dtype[Any] = np.dtype(kind)
-    raw = np.dtype((np.void, dtype.itemsize))
-    windows = np.ndarray((len(data) - dtype.itemsize + 1,), raw, data.data, strides=(1,))
-    return windows[at].view(dtype)

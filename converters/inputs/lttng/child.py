@@ -261,7 +261,12 @@ class Reading:
                     "cycles": clock.offset.cycles,
                     "is_since_1970": clock.origin_is_unix_epoch,
                 },
-                "environment": {str(k): _plain(v) for k, v in stream.trace.environment.items()},
+                "environment": {
+                    str(key): int(value)
+                    if isinstance(value, bt2._IntegerValueConst)
+                    else str(value)
+                    for key, value in stream.trace.environment.items()
+                },
                 "events": sorted({event.name or "" for event in events}),
             }
 
@@ -293,10 +298,6 @@ class Reading:
 
 class Unreadable(Exception):
     """The traces cannot be read, or not on."""
-
-
-def _plain(value: Any) -> int | str:
-    return int(value) if isinstance(value, bt2._IntegerValueConst) else str(value)
 
 
 def causes(error: Exception) -> str:

@@ -12,7 +12,7 @@ import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,7 @@ class LttngSource(TracepointSource):
         self.size = sum(f.stat().st_size for d in traces for f in d.iterdir() if f.is_file())
         self._reading = Reading(traces)
         self._version: Version | None = None
-        facts = self._reading.first.facts
+        facts = self._reading.first
         self._clock = facts["clock"]
         self._frequency = int(self._clock["frequency"])
         self._zero: int | None = None
@@ -109,40 +109,35 @@ class LttngSource(TracepointSource):
 
     def batches(self) -> Iterator[Batch]:
         reached = 0
-        for frame in self._reading.frames():
-            if frame.kind == "error":
+        for facts, payload in self._reading.frames():
+            if facts["frame"] == "error":
                 self.interrupted = True
-                self.problem(f"babeltrace2 cannot read on: {frame.facts['text']}")
-            elif frame.kind == "batch":
-                batch = self._batch(frame, reached)
-                reached = batch.complete_to
-                yield batch
-
-    def _batch(self, frame: "Frame", reached: int) -> Batch:
-        """Return a frame's rows and losses. reached: ns of the batches before."""
-        facts, rows, at = frame.facts, [], 0
-        for table in facts["tables"]:
-            dtype = np.dtype([(name, kind) for name, kind in table["fields"]])
-            records = np.frombuffer(frame.payload, dtype, table["count"], at)
-            at += records.nbytes
-            if table["event"] == DISK_NAME:
-                pairs = zip(records["dev"].tolist(), records["diskname"].tolist(), strict=True)
-                disks = [{"dev": dev, "name": n.decode("utf-8", "replace")} for dev, n in pairs]
-                self.notes.append(("devices", {"devices": disks}))
-            else:
-                rows.append(self._rows(table["event"], records))
-        if facts["reached"] is not None:
-            reached = max(reached, self._ns(facts["reached"]))
-        elif ends := [int(r.time.max()) for r in rows if len(r)]:
-            reached = max(reached, *ends)
-        for where, cycles, cpu, why in facts["problems"]:
-            time = self._ns(cycles)
-            end = max(time, self._span[1] - (self._zero or 0))
-            self.add_damage(self._offset(time), time, end)
-            self.problem(f"stream {where} (CPU {cpu}): not read on: {why}")
-        losses = [Loss(self._ns(b), self._ns(e), cpu, n) for b, e, cpu, n in facts["losses"]]
-        passed_over = Counter({str(k): int(v) for k, v in facts["passed_over"].items()})
-        return Batch(rows, reached, self._offset(reached), losses, passed_over)
+                self.problem(f"babeltrace2 cannot read on: {facts['text']}")
+            if facts["frame"] != "batch":
+                continue
+            rows, at = [], 0
+            for table in facts["tables"]:
+                dtype = np.dtype([(name, kind) for name, kind in table["fields"]])
+                records = np.frombuffer(payload, dtype, table["count"], at)
+                at += records.nbytes
+                if table["event"] == DISK_NAME:
+                    pairs = zip(records["dev"].tolist(), records["diskname"].tolist(), strict=True)
+                    disks = [{"dev": dev, "name": n.decode("utf-8", "replace")} for dev, n in pairs]
+                    self.notes.append(("devices", {"devices": disks}))
+                else:
+                    rows.append(self._rows(table["event"], records))
+            if facts["reached"] is not None:
+                reached = max(reached, self._ns(facts["reached"]))
+            elif ends := [int(r.time.max()) for r in rows if len(r)]:
+                reached = max(reached, *ends)
+            for where, cycles, cpu, why in facts["problems"]:
+                time = self._ns(cycles)
+                end = max(time, self._span[1] - (self._zero or 0))
+                self.add_damage(self._offset(time), time, end)
+                self.problem(f"stream {where} (CPU {cpu}): not read on: {why}")
+            losses = [Loss(self._ns(b), self._ns(e), cpu, n) for b, e, cpu, n in facts["losses"]]
+            passed_over = Counter({str(k): int(v) for k, v in facts["passed_over"].items()})
+            yield Batch(rows, reached, self._offset(reached), losses, passed_over)
 
     def _rows(self, event: str, records: NDArray[np.void]) -> TracepointRows:
         names = records.dtype.names or ()
@@ -212,13 +207,8 @@ sys.exit(main(sys.argv[2], sys.argv[3:]))
 _SAID_BYTES = 2000
 
 
-class Frame(NamedTuple):
-    facts: dict[str, Any]
-    payload: bytes
-
-    @property
-    def kind(self) -> str:
-        return str(self.facts["frame"])
+Frame = tuple[dict[str, Any], bytes]
+"""A frame's JSON object and its records."""
 
 
 class Reading:
@@ -237,8 +227,8 @@ class Reading:
                 stderr=self._said,
             )
             self._finalizer = weakref.finalize(self, _end, self._child, self._said, scratch)
-            self.first = self._receive()
-            if not self.first.facts.get("missing"):
+            self.first, _ = self._receive()
+            if not self.first.get("missing"):
                 break
             self.close()
         else:
@@ -246,18 +236,19 @@ class Reading:
                 f"{self.place}: LTTng's traces are read by babeltrace2's Python bindings, which "
                 f"are not installed: {INSTALL}"
             )
-        if self.first.kind == "error":
+        if self.first["frame"] == "error":
             self.close()
             raise LogFormatError(
-                f"{self.place}: babeltrace2 cannot read this trace: {self.first.facts['text']}; "
+                f"{self.place}: babeltrace2 cannot read this trace: {self.first['text']}; "
                 "copy the trace again, whole"
             )
 
     def frames(self) -> Iterator[Frame]:
-        frame = self.first
-        while frame.kind not in ("end", "error"):
-            frame = self._receive()
-            yield frame
+        kind = self.first["frame"]
+        while kind not in ("end", "error"):
+            facts, payload = self._receive()
+            kind = facts["frame"]
+            yield facts, payload
         self.close()
 
     def close(self) -> None:
@@ -272,7 +263,7 @@ class Reading:
             length, payload = FRAME.unpack(head)
             text, records = pipe.read(length), pipe.read(payload)
             if len(text) == length and len(records) == payload:
-                return Frame(json.loads(text), records)
+                return json.loads(text), records
         # The child ended early: how it did, and what it said.
         status = self._child.wait()
         how = f"signal {-status}" if status < 0 else f"status {status}"
@@ -280,7 +271,7 @@ class Reading:
         # babeltrace2 draws a picture before what it says of a failed assertion.
         lines = self._said.read(_SAID_BYTES).decode("ascii", "ignore").splitlines()
         said = [word for line in lines if (word := line.lstrip("() ").rstrip())]
-        return Frame({"frame": "error", "text": ": ".join([f"it ended by {how}", *said[-1:]])}, b"")
+        return {"frame": "error", "text": ": ".join([f"it ended by {how}", *said[-1:]])}, b""
 
 
 def interpreters() -> list[str]:

@@ -163,23 +163,20 @@ class ArchiveSource:
                 raise ValueError("its events have impossible times")
             return events
         except (pa.ArrowException, OSError, ValueError) as error:
-            self._report_damage(index, _what(error), first, len(counts))
+            group = self._file.metadata.row_group(index)
+            offset = _group_offset(group)
+            self.problems.append(
+                f"row group {index} at offset {offset} cannot be read ({_what(error)}): "
+                f"{group.num_rows} events left out"
+            )
+            # Its time is by statistics, else by its chunks.
+            complete = self.metadata.chunks[:, 1]
+            start, end = int(complete[max(0, first - 1)]), int(complete[first + len(counts) - 1])
+            times = group.column(0).statistics
+            if times is not None and times.has_min_max:
+                start, end = max(0, int(times.min)), max(0, int(times.max))
+            self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
             return Events.empty()
-
-    def _report_damage(self, index: int, what: str, first: int, chunks: int) -> None:
-        """Note a damaged row group: its time by statistics, else by its chunks."""
-        group = self._file.metadata.row_group(index)
-        offset = _group_offset(group)
-        self.problems.append(
-            f"row group {index} at offset {offset} cannot be read ({what}): {group.num_rows} "
-            "events left out"
-        )
-        complete = self.metadata.chunks[:, 1]
-        start, end = int(complete[max(0, first - 1)]), int(complete[first + chunks - 1])
-        times = group.column(0).statistics
-        if times is not None and times.has_min_max:
-            start, end = max(0, int(times.min)), max(0, int(times.max))
-        self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
     def _replay_findings(self, chunk: int | None) -> None:
         """Extend notes, losses and damaged to what the log's reader had met after a chunk.
@@ -270,22 +267,17 @@ def _open(path: str | os.PathLike[str] | BinaryIO, name: str) -> tuple[BinaryIO,
     return stream, file, size
 
 
-def is_table(path: str) -> bool:
-    """Return whether a file or URL is a dataset's table of bios or requests, by its metadata."""
+def check_table(path: str) -> tuple[int, int, list[str]] | None:
+    """Read a dataset's table of bios or requests, a file or URL, with its page checksums.
+
+    Returns (bytes, readable rows, problems); None: its metadata are no such table's.
+    """
     try:
-        return TABLE_KEY.encode() in (pq.read_metadata(_given(path)).metadata or {})
+        given = open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
+        if TABLE_KEY.encode() not in (pq.read_metadata(given).metadata or {}):
+            return None
     except (pa.ArrowException, OSError):
-        return False
-
-
-def _given(path: str) -> Any:
-    return open_url(path) if is_url(path) else pa.OSFile(os.fsencode(path))
-
-
-def check_table(path: str) -> tuple[int, int, list[str]]:
-    """Read a table with its page checksums; return (bytes, readable rows, problems)."""
-    given = _given(path)
-    size = given.size() if is_url(path) else os.stat(path).st_size
+        return None
     file = pq.ParquetFile(given, page_checksum_verification=True)
     rows, problems = 0, []
     for index in range(file.metadata.num_row_groups):
@@ -294,4 +286,4 @@ def check_table(path: str) -> tuple[int, int, list[str]]:
         except (pa.ArrowException, OSError, ValueError) as error:
             offset = _group_offset(file.metadata.row_group(index))
             problems.append(f"row group {index} at offset {offset} cannot be read ({_what(error)})")
-    return size, rows, problems
+    return given.seek(0, os.SEEK_END), rows, problems

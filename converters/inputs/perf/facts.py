@@ -7,7 +7,7 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, clocks_at
@@ -16,7 +16,6 @@ from biotrail.converters.inputs.perf.layout import (
     Attr,
     ByteOrder,
     Cursor,
-    SampleType,
     read_attr,
 )
 from biotrail.converters.inputs.tracepoints import parse_format
@@ -30,40 +29,6 @@ _PIPE_HEADER_BYTES = 16
 class Tracepoint(NamedTuple):
     system: str
     form: Format
-
-
-def read_tracing_data(data: bytes, where: str) -> dict[int, Tracepoint]:
-    """Return the tracepoints in `data` by ID (perf_event_attr.config).
-
-    It is what tracing_data_get() of perf wrote, and the same as the beginning of trace-cmd's
-    trace.dat, version 0.5 or 0.6. A format that cannot be read is left out: its event then has
-    none. Raises LogFormatError: no tracing data, or cut off.
-    """
-    if not data.startswith(_MAGIC):
-        raise LogFormatError(
-            f"{where}: the formats of its events begin with {data[:10].hex(' ')}, which perf does "
-            "not write: the file is damaged; record again"
-        )
-    endian_at = data.find(b"\0", len(_MAGIC)) + 1
-    big = data[endian_at : endian_at + 1] == b"\x01"
-    cursor = Cursor(data, ">" if big else "<", where)
-    cursor.take(len(_MAGIC))
-    cursor.text_until_nul()
-    cursor.take(1 + 1 + 4)  # byte order, size of a long, size of a page
-    for _ in ("header_page", "header_event"):
-        cursor.text_until_nul()
-        cursor.take(cursor.number(8))
-    for _ in range(cursor.number(4)):  # ftrace's own events
-        cursor.take(cursor.number(8))
-    found: dict[int, Tracepoint] = {}
-    for _ in range(cursor.number(4)):
-        system = cursor.text_until_nul()
-        for _ in range(cursor.number(4)):
-            text = cursor.take(cursor.number(8)).decode("utf-8", "replace")
-            with suppress(LogFormatError):
-                form = parse_format(text, where)
-                found[form.number] = Tracepoint(system, form)
-    return found
 
 
 class Feature(IntEnum):
@@ -136,7 +101,35 @@ class Facts:
         self.events.append(attr)
 
     def add_tracing_data(self, data: bytes) -> None:
-        self.tracepoints |= read_tracing_data(data, self.where)
+        """Add the tracepoints in `data` by ID (perf_event_attr.config).
+
+        It is what tracing_data_get() of perf wrote, and the same as the beginning of trace-cmd's
+        trace.dat, version 0.5 or 0.6. A format that cannot be read is left out: its event then has
+        none. Raises LogFormatError: no tracing data, or cut off.
+        """
+        if not data.startswith(_MAGIC):
+            raise LogFormatError(
+                f"{self.where}: the formats of its events begin with {data[:10].hex(' ')}, which "
+                "perf does not write: the file is damaged; record again"
+            )
+        endian_at = data.find(b"\0", len(_MAGIC)) + 1
+        big = data[endian_at : endian_at + 1] == b"\x01"
+        cursor = Cursor(data, ">" if big else "<", self.where)
+        cursor.take(len(_MAGIC))
+        cursor.text_until_nul()
+        cursor.take(1 + 1 + 4)  # byte order, size of a long, size of a page
+        for _ in ("header_page", "header_event"):
+            cursor.text_until_nul()
+            cursor.take(cursor.number(8))
+        for _ in range(cursor.number(4)):  # ftrace's own events
+            cursor.take(cursor.number(8))
+        for _ in range(cursor.number(4)):
+            system = cursor.text_until_nul()
+            for _ in range(cursor.number(4)):
+                text = cursor.take(cursor.number(8)).decode("utf-8", "replace")
+                with suppress(LogFormatError):
+                    form = parse_format(text, self.where)
+                    self.tracepoints[form.number] = Tracepoint(system, form)
 
     def add_feature(self, number: int, data: bytes) -> None:
         """Add what a section says, by its number; sections that are not needed are passed over.
@@ -191,23 +184,6 @@ class Facts:
         attr = self.events[index]
         return self.tracepoints.get(attr.config) if attr.type == TRACEPOINT else None
 
-    def damaged_events(self) -> list[str]:
-        """Return the names of the events that cannot be what their attrs say.
-
-        They are tracepoints that have no format; and others that record a tracepoint's data (RAW),
-        with a number that is a block event's.
-        """
-        found = []
-        for index, attr in enumerate(self.events):
-            known = self.tracepoints.get(attr.config)
-            if attr.type == TRACEPOINT:
-                damaged = known is None
-            else:
-                raw = SampleType.RAW in attr.sample_type
-                damaged = raw and known is not None and known.system == "block"
-            found += [self.name(index)] if damaged else []
-        return found
-
     def name(self, index: int) -> str:
         """Return an event's name by its index: "sched_switch", "cpu-clock:u", "event 1:9".
 
@@ -221,23 +197,6 @@ class Facts:
         if attr.type == TRACEPOINT:
             name = name.partition(":")[2] or name
         return name or f"event {attr.type}:{attr.config}"
-
-    def header_facts(self) -> dict[str, Any]:
-        """Return what a log's header can have: kernel, host, clocks, created_by, command."""
-        texts = self.texts
-        host: dict[str, Any] = {k: texts[k] for k in ("name", "machine", "cpu_model") if k in texts}
-        if self.cpus:
-            host["cpus"] = self.cpus
-        found: dict[str, Any] = {"host": host} if host else {}
-        if "release" in texts:
-            found["kernel"] = {"release": texts["release"]}
-        if "version" in texts:
-            found["created_by"] = f"perf {texts['version']}"
-        if self.command:
-            found["command"] = self.command
-        if self.clocks is not None:
-            found["clocks"] = self.clocks
-        return found
 
 
 _MAGICS: dict[bytes, ByteOrder] = {b"PERFILE2": "<", b"2ELIFREP": ">"}
@@ -271,80 +230,70 @@ def open_perf(given: PathOrStream) -> tuple[BinaryIO, Facts]:
     else:
         stream = given
     try:
-        return _opened(stream, name)
+        first = _read(stream, _PIPE_HEADER_BYTES)
+        order = _MAGICS.get(first[:8])
+        if order is None:
+            raise LogFormatError(f"{name}: no perf.data: it begins with {first[:8].hex(' ')}")
+        facts = Facts(name, order)
+        size = Cursor(first, order, name)
+        size.take(8)
+        if size.number(8) != _PIPE_HEADER_BYTES:
+            if not stream.seekable():
+                copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
+                copy.write(first)
+                shutil.copyfileobj(stream, copy)
+                stream, start = copy, 0
+            else:
+                start = stream.tell() - _PIPE_HEADER_BYTES
+            _read_file(stream, start, facts)
     except OSError as error:
         raise LogFormatError(
             f"{name}: cannot be read: {error.strerror or error}; copy what can be read elsewhere"
         ) from error
+    return stream, facts
 
 
-def _opened(stream: BinaryIO, name: str) -> tuple[BinaryIO, Facts]:
-    first = _read(stream, _PIPE_HEADER_BYTES)
-    order = _MAGICS.get(first[:8])
-    if order is None:
-        raise LogFormatError(f"{name}: no perf.data: it begins with {first[:8].hex(' ')}")
-    facts = Facts(name, order)
-    size = Cursor(first, order, name)
-    size.take(8)
-    if size.number(8) == _PIPE_HEADER_BYTES:
-        return stream, facts
-    if not stream.seekable():
-        copy: BinaryIO = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the source
-        copy.write(first)
-        shutil.copyfileobj(stream, copy)
-        stream, start = copy, 0
-    else:
-        start = stream.tell() - _PIPE_HEADER_BYTES
+def _read_file(stream: BinaryIO, start: int, facts: Facts) -> None:
+    """Read what a file, which begins at `start`, says of itself, and go to its first record."""
+    name, order = facts.where, facts.order
     facts.size = stream.seek(0, os.SEEK_END) - start
     stream.seek(start)
     header = Cursor(_read(stream, _FILE_HEADER_BYTES), order, name)
     header.take(16)
-    attr_bytes = header.number(8)
-    attrs_at, attrs_bytes, facts.data_at, data_bytes = (header.number(8) for _ in range(4))
+    each, attrs_at, length, facts.data_at, data_bytes = (header.number(8) for _ in range(5))
     header.take(_FEATURES_AT - header.at)
     words = [header.number(8) for _ in range(FEATURE_BITS // 64)]
-    features = [bit for bit in range(FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
-    _read_events(stream, start, (attrs_at, attrs_bytes, attr_bytes), facts)
+
+    # The events' attrs, each with the place of the ids of its samples.
+    if each < _SECTION_BYTES or length // max(each, 1) > _MOST_EVENTS:
+        raise LogFormatError(
+            f"{name}: {length} bytes of events of {each} bytes each: the header is damaged"
+        )
+    stream.seek(min(start + attrs_at, _FARTHEST))
+    attrs = _read(stream, length)
+    left = stream.seek(0, os.SEEK_END)
+    for at in range(0, len(attrs) - each + 1, each):
+        attr = read_attr(attrs[at : at + each], order, name)
+        ids = Cursor(attrs[at + each - _SECTION_BYTES : at + each], order, name)
+        ids_at, ids_bytes = ids.number(8), ids.number(8)
+        left -= ids_bytes  # however many events share them, no more than the file is read
+        if left < 0:
+            raise LogFormatError(
+                f"{name}: more ids of samples than the file has room for: it is damaged"
+            )
+        stream.seek(min(start + ids_at, _FARTHEST))
+        facts.add_event(attr, Cursor(_read(stream, ids_bytes), order, name))
     if not data_bytes:
         raise LogFormatError(
             f"{name}: perf did not finish this file (its data have no size), so the formats of its "
             "events are missing: end `perf record` by Ctrl-C or SIGTERM, not by SIGKILL"
         )
     facts.data_bytes = data_bytes
-    _read_features(stream, start, facts.data_at + data_bytes, features, facts)
-    stream.seek(min(start + facts.data_at, _FARTHEST))
-    return stream, facts
 
-
-def _read_events(stream: BinaryIO, start: int, where: tuple[int, int, int], facts: Facts) -> None:
-    """Read the attrs and the ids of their samples. where: offset and bytes of all, bytes of one."""
-    offset, length, each = where
-    if each < _SECTION_BYTES or length // max(each, 1) > _MOST_EVENTS:
-        raise LogFormatError(
-            f"{facts.where}: {length} bytes of events of {each} bytes each: the header is damaged"
-        )
-    stream.seek(min(start + offset, _FARTHEST))
-    attrs = _read(stream, length)
-    left = stream.seek(0, os.SEEK_END)
-    for at in range(0, len(attrs) - each + 1, each):
-        attr = read_attr(attrs[at : at + each], facts.order, facts.where)
-        ids = Cursor(attrs[at + each - _SECTION_BYTES : at + each], facts.order, facts.where)
-        ids_at, ids_bytes = ids.number(8), ids.number(8)
-        left -= ids_bytes  # however many events share them, no more than the file is read
-        if left < 0:
-            raise LogFormatError(
-                f"{facts.where}: more ids of samples than the file has room for: it is damaged"
-            )
-        stream.seek(min(start + ids_at, _FARTHEST))
-        facts.add_event(attr, Cursor(_read(stream, ids_bytes), facts.order, facts.where))
-
-
-def _read_features(
-    stream: BinaryIO, start: int, at: int, features: list[int], facts: Facts
-) -> None:
-    """Read the table of sections at `at`, behind the data, and the sections of these numbers."""
-    stream.seek(min(start + at, _FARTHEST))
-    table = Cursor(_read(stream, _SECTION_BYTES * len(features)), facts.order, facts.where)
+    # The table of sections, behind the data.
+    features = [bit for bit in range(FEATURE_BITS) if words[bit // 64] >> bit % 64 & 1]
+    stream.seek(min(start + facts.data_at + data_bytes, _FARTHEST))
+    table = Cursor(_read(stream, _SECTION_BYTES * len(features)), order, name)
     for number in features:
         entry = table.take(min(_SECTION_BYTES, table.rest))
         if number not in set(Feature):
@@ -352,13 +301,14 @@ def _read_features(
         if len(entry) < _SECTION_BYTES:
             facts.add_unread(Feature(number), "the file ends before")
             continue
-        place = Cursor(entry, facts.order, facts.where)
+        place = Cursor(entry, order, name)
         offset, length = place.number(8), place.number(8)
         if length > _MOST_SECTION_BYTES:
             facts.add_unread(Feature(number), f"{length} bytes")
             continue
         stream.seek(min(start + offset, _FARTHEST))
         facts.add_feature(number, _read(stream, length))
+    stream.seek(min(start + facts.data_at, _FARTHEST))
 
 
 def _read(stream: BinaryIO, count: int) -> bytes:

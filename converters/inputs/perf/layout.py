@@ -11,6 +11,7 @@ from typing import Literal
 from biotrail.recorder.schema.errors import LogFormatError
 
 ByteOrder = Literal["<", ">"]
+ENDIAN: dict[ByteOrder, Literal["little", "big"]] = {"<": "little", ">": "big"}
 
 
 class Cursor:
@@ -21,7 +22,7 @@ class Cursor:
 
     def __init__(self, data: bytes, order: ByteOrder, where: str) -> None:
         self._data, self._where = data, where
-        self._endian: Literal["little", "big"] = "little" if order == "<" else "big"
+        self._endian = ENDIAN[order]
         self.at = 0
 
     @property
@@ -171,10 +172,7 @@ def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
     """Return the attr at the beginning of `data`. Raises LogFormatError: the bytes end before."""
     cursor = Cursor(data, order, where)
     kind, size = cursor.number(4), cursor.number(4)
-    config = cursor.number(8)
-    period = cursor.number(8)
-    sample_type, read_format = cursor.number(8), cursor.number(8)
-    bits = cursor.number(8)
+    config, period, sample_type, read_format, bits = (cursor.number(8) for _ in range(5))
 
     def flag(bit: int) -> bool:
         # Bit fields begin at the other end on big-endian machines.
@@ -198,7 +196,8 @@ class SampleLayout:
     at: offset (bytes) from the record's start of each field of 8 bytes that it has. fixed: bytes
     before READ, CALLCHAIN and RAW, which vary in length. trailer_at: offset from the record's
     *end* (negative) of the fields that other records of the kernel end with, if `sample_id_all`.
-    ends_with_raw: whether nothing lies behind RAW.
+    ends_with_raw: whether nothing lies behind RAW. id_at: offset of the id by which a sample's
+    event is known; None: it has none.
     """
 
     def __init__(self, attr: Attr) -> None:
@@ -206,12 +205,8 @@ class SampleLayout:
         self.read_format = attr.read_format
         present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]
         self.at = {field: HEADER_BYTES + 8 * i for i, field in enumerate(present)}
+        self.id_at = self.at.get(SampleType.IDENTIFIER, self.at.get(SampleType.ID))
         self.fixed = HEADER_BYTES + 8 * len(present)
         self.ends_with_raw = not int(attr.sample_type) & _BEHIND_RAW
         last = [f for f in _TRAILER_ORDER if f in attr.sample_type and attr.sample_id_all]
         self.trailer_at = {field: -8 * (len(last) - i) for i, field in enumerate(last)}
-
-    @property
-    def id_at(self) -> int | None:
-        """Offset of the id by which a sample's event is known; None: it has none."""
-        return self.at.get(SampleType.IDENTIFIER, self.at.get(SampleType.ID))

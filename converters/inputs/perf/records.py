@@ -4,7 +4,7 @@
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 import numpy as np
 import zstandard
@@ -13,6 +13,7 @@ from biotrail.converters.events.tables import I64, U8, Bool
 from biotrail.converters.inputs.perf import walk_loops as loops
 from biotrail.converters.inputs.perf.facts import Facts
 from biotrail.converters.inputs.perf.layout import (
+    ENDIAN,
     FIRST_OF_PERF,
     HEADER_BYTES,
     LAST_OF_PERF,
@@ -37,17 +38,33 @@ PACKED = (RecordType.COMPRESSED, RecordType.COMPRESSED2)
 class Block:
     """Whole records in the order of the recording.
 
-    data: bytes, a multiple of 8, at an address that is one. at: offset of each record in `data`.
-    rounds: offsets in `data` at which a round ended: records behind it are not older than what came
-    before the round before. start: a number that grows from block to block by their lengths.
-    offset: bytes of the recording read so far.
+    data: bytes, a multiple of 8, at an address that is one; `wide`, `half` and `size` read them as
+    numbers at many offsets at once. at: offset of each record in `data`. rounds: offsets in `data`
+    at which a round ended: records behind it are not older than what came before the round before.
+    start: a number that grows from block to block by their lengths. offset: bytes of the recording
+    read so far.
     """
 
     data: U8
+    order: ByteOrder
     at: I64
     rounds: list[int]
     start: int
     offset: int
+
+    def wide(self, at: I64) -> I64:
+        """Return the 8 bytes at each offset, a multiple of 8, as int64."""
+        found: I64 = self.data.view(f"{self.order}u8")[at >> 3].astype(np.int64)
+        return found
+
+    def half(self, at: I64) -> I64:
+        found: I64 = self.data.view(f"{self.order}u4")[at >> 2].astype(np.int64)
+        return found
+
+    def size(self, at: I64) -> I64:
+        """Return the size (bytes) of the record at each offset."""
+        found: I64 = self.data.view(f"{self.order}u2")[(at >> 1) + 3].astype(np.int64)
+        return found
 
 
 class RecordStream:
@@ -104,7 +121,18 @@ class RecordStream:
         self.unreadable += lost
 
     def _blocks_of(self, data: bytes, found: "Walk") -> Iterator[Block]:
-        packed = self._is_packed(data, found)
+        # COMPRESSED2 has its contents' size; the first of all begins a zstd frame.
+        packed: Bool = np.isin(found.types, PACKED)
+        begun = self.allowance.stored > 0
+        for row in np.flatnonzero(packed).tolist():
+            at, size = int(found.at[row]), int(found.sizes[row])
+            record = data[at : at + size]
+            if found.types[row] == RecordType.COMPRESSED2:
+                (held,) = struct.unpack_from(f"{self._order}Q", record.ljust(16, b"\0"), 8)
+                packed[row] = held > 0 and _padded(2 * HEADER_BYTES + held) == size
+            elif not begun:
+                packed[row] = record[HEADER_BYTES:].startswith(ZSTD)
+            begun |= bool(packed[row])
         rounds = (found.types == RecordType.FINISHED_ROUND) & (found.sizes == HEADER_BYTES)
         if not packed.any():
             if len(found.at):
@@ -121,24 +149,6 @@ class RecordStream:
                 f"{self._name}: the compressed data before offset {self.offset} hold no record of "
                 "perf: the file is damaged there; record again"
             )
-
-    def _is_packed(self, data: bytes, found: "Walk") -> Bool:
-        """Return which records (n,) hold compressed ones, by their types and what they begin with.
-
-        COMPRESSED2 has its contents' size; the first of all begins a zstd frame.
-        """
-        packed: Bool = np.isin(found.types, PACKED)
-        begun = self.allowance.stored > 0
-        for row in np.flatnonzero(packed).tolist():
-            at, size = int(found.at[row]), int(found.sizes[row])
-            record = data[at : at + size]
-            if found.types[row] == RecordType.COMPRESSED2:
-                (held,) = struct.unpack_from(f"{self._order}Q", record.ljust(16, b"\0"), 8)
-                packed[row] = held > 0 and _padded(2 * HEADER_BYTES + held) == size
-            elif not begun:
-                packed[row] = record[HEADER_BYTES:].startswith(ZSTD)
-            begun |= bool(packed[row])
-        return packed
 
     def _block(
         self, data: bytes, found: "Walk", ends: list[int], rounds: Bool | None = None
@@ -161,7 +171,7 @@ class RecordStream:
         end = int(at[-1]) + _padded(int(found.sizes[-1])) if len(at) else 0
         start, self._start = self._start, self._start + end
         filled = np.frombuffer(data.ljust(end, b"\0"), np.uint8, end)
-        return Block(filled, at, ends, start, self.offset)
+        return Block(filled, self._order, at, ends, start, self.offset)
 
     def _read(self, count: int) -> bytes:
         """Return the next bytes, `count` at most; b"" at the section's or stream's end."""
@@ -192,24 +202,20 @@ class RecordStream:
         if kind == RecordType.AUXTRACE:
             while length > len(rest) and (more := self._read(BLOCK_BYTES)):
                 length, rest = length - len(rest), more
-            self._note_missing(length - len(rest))
-            return rest[length:]
-        pieces = [rest]
-        have = len(rest)
-        while have < min(length, _MOST_TRACING_BYTES) and (more := self._read(BLOCK_BYTES)):
-            pieces.append(more)
-            have += len(more)
-        rest = b"".join(pieces)
-        self._note_missing(length - len(rest))
-        self._facts.add_tracing_data(rest[:length])
-        return rest[length:]
-
-    def _note_missing(self, count: int) -> None:
-        if count > 0:
+        else:
+            pieces, have = [rest], len(rest)
+            while have < min(length, _MOST_TRACING_BYTES) and (more := self._read(BLOCK_BYTES)):
+                pieces.append(more)
+                have += len(more)
+            rest = b"".join(pieces)
+        if length > len(rest):
             self.problems.append(
-                f"{self._name}: {count} bytes of data that a record before offset {self.offset} "
-                "announces are missing: the recording is cut off or damaged"
+                f"{self._name}: {length - len(rest)} bytes of data that a record before offset "
+                f"{self.offset} announces are missing: the recording is cut off or damaged"
             )
+        if kind == RecordType.TRACING_DATA:
+            self._facts.add_tracing_data(rest[:length])
+        return rest[length:]
 
     def _unpack(self, data: bytes, found: "Walk") -> tuple[bytes, list[int]]:
         """Return (what packed records hold, behind the rest of before; where in it rounds ended).
@@ -218,7 +224,6 @@ class RecordStream:
         FINISHED_ROUND in `data`. Raises LogFormatError: the data are damaged, or grow beyond all
         measure.
         """
-        endian: Literal["little", "big"] = "little" if self._order == "<" else "big"
         pieces, length, rounds = [self._unpacked_rest], len(self._unpacked_rest), []
         columns = (found.at.tolist(), found.types.tolist(), found.sizes.tolist())
         for at, kind, size in zip(*columns, strict=True):
@@ -227,29 +232,25 @@ class RecordStream:
                 continue
             packed = data[at + HEADER_BYTES : at + size]
             if kind == RecordType.COMPRESSED2:  # says how much there is, and is padded
-                packed = packed[8:][: int.from_bytes(packed[:8], endian)]
+                packed = packed[8:][: int.from_bytes(packed[:8], ENDIAN[self._order])]
             for begin in range(0, len(packed), _SLICE_BYTES):
-                pieces.append(self._decompress(packed[begin : begin + _SLICE_BYTES]))
+                part = packed[begin : begin + _SLICE_BYTES]
+                try:
+                    pieces.append(self._zstd.decompress(part))
+                    self.allowance.stored += len(part)
+                    self.allowance.add(len(pieces[-1]))
+                except zstandard.ZstdError as error:
+                    raise LogFormatError(
+                        f"{self._name}: its compressed data cannot be decompressed: {error}; the "
+                        "file is damaged: record again"
+                    ) from error
+                except TooLargeError as error:
+                    raise LogFormatError(
+                        f"{self._name}: its compressed data grow as perf's never do ({error}): the "
+                        "file is damaged, or made to do harm"
+                    ) from None
                 length += len(pieces[-1])
         return b"".join(pieces), rounds
-
-    def _decompress(self, packed: bytes) -> bytes:
-        try:
-            taken = self._zstd.decompress(packed)
-        except zstandard.ZstdError as error:
-            raise LogFormatError(
-                f"{self._name}: its compressed data cannot be decompressed: {error}; the file "
-                "is damaged: record again"
-            ) from error
-        self.allowance.stored += len(packed)
-        try:
-            self.allowance.add(len(taken))
-        except TooLargeError as error:
-            raise LogFormatError(
-                f"{self._name}: its compressed data grow as perf's never do ({error}): the "
-                "file is damaged, or made to do harm"
-            ) from None
-        return taken
 
 
 @dataclass

@@ -2,16 +2,16 @@
 """perf's samples as rows of the block layer's tracepoints, a block of records at a time."""
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.inputs.foreign import records_at
 from biotrail.converters.inputs.perf.facts import Facts
 from biotrail.converters.inputs.perf.layout import (
     TRACEPOINT,
-    ByteOrder,
     ReadFormat,
     SampleLayout,
     SampleType,
@@ -42,65 +42,27 @@ class Samples(NamedTuple):
     raw: I64
     raw_bytes: I64
 
-    def take(self, rows: Bool) -> "Samples":
-        """Return the samples of the mask `rows`, (n,); these themselves if it is all of them."""
-        if rows.all():
-            return self
-        return Samples(*(column[rows] for column in self))
 
-
-class Words:
-    """A block's bytes, read as numbers at many offsets at once."""
-
-    def __init__(self, data: U8, order: ByteOrder) -> None:
-        self._wide = data.view(f"{order}u8")
-        self._halves = data.view(f"{order}u4")
-        self._quarters = data.view(f"{order}u2")
-
-    def wide(self, at: I64) -> I64:
-        """Return the 8 bytes at each offset, a multiple of 8, as int64."""
-        found: I64 = self._wide[at >> 3].astype(np.int64)
-        return found
-
-    def half(self, at: I64) -> I64:
-        found: I64 = self._halves[at >> 2].astype(np.int64)
-        return found
-
-    def size(self, at: I64) -> I64:
-        """Return the size (bytes) of the record at each offset."""
-        found: I64 = self._quarters[(at >> 1) + 3].astype(np.int64)
-        return found
-
-
-def read_samples(words: Words, at: I64, layout: SampleLayout) -> Samples:
+def read_samples(block: Block, at: I64, layout: SampleLayout) -> Samples:
     """Return the samples at the offsets `at`, all of `layout`, which has TIME.
 
     Without those that are too short for the layout's fields of 8 bytes.
     """
-    size = words.size(at)
+    size = block.size(at)
     whole = size >= layout.fixed
     at, size = at[whole], size[whole]
-    time = words.wide(at + layout.at[SampleType.TIME])
-    cpu = _field(words, at, layout.at.get(SampleType.CPU))
-    place = layout.at.get(SampleType.TID)
-    pid = _field(words, at, place)
-    tid = _field(words, at, None if place is None else place + 4)
-    return Samples(at, time, cpu, pid, tid, *_raw(words, at, size, layout))
-
-
-def _field(words: Words, at: I64, place: int | None) -> I64:
-    """Return the 4 bytes at `place` of each sample; -1 where the samples do not have them."""
-    if place is None:
-        return np.full(len(at), -1)
-    found = words.half(at + place)
-    return np.where(found == _NONE, -1, found)
-
-
-def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I64]:
-    """Return (offset, bytes) of each sample's RAW; 0 bytes where it has none within its size."""
+    time = block.wide(at + layout.at[SampleType.TIME])
+    task_at = layout.at.get(SampleType.TID)
+    numbers = []
+    for place in (layout.at.get(SampleType.CPU), task_at, task_at and task_at + 4):
+        found = np.full(len(at), -1) if place is None else block.half(at + place)
+        numbers.append(np.where(found == _NONE, -1, found))
+    cpu, pid, tid = numbers
     if SampleType.RAW not in layout.has:
-        return at, np.zeros(len(at), np.int64)
-    place = np.full(len(at), layout.fixed, np.int64)
+        return Samples(at, time, cpu, pid, tid, at, np.zeros(len(at), np.int64))
+
+    # RAW is behind READ and CALLCHAIN, each of which must end within the sample.
+    behind = np.full(len(at), layout.fixed, np.int64)
     good = np.ones(len(at), np.bool_)
     if SampleType.READ in layout.has:
         # A value, or one for each event of a group, with its id and its losses, and times.
@@ -108,39 +70,30 @@ def _raw(words: Words, at: I64, size: I64, layout: SampleLayout) -> tuple[I64, I
         each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
         times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
         if ReadFormat.GROUP in has:
-            count, good = _count(words, at, place, size, good)
-            place = place + 8 * (1 + times + each * count)
+            count, good = _count(block, at, behind, size, good)
+            behind = behind + 8 * (1 + times + each * count)
         else:
-            place = place + 8 * (each + times)
-        good = good & (place <= size)
+            behind = behind + 8 * (each + times)
+        good = good & (behind <= size)
     if SampleType.CALLCHAIN in layout.has:
-        count, good = _count(words, at, place, size, good)
-        place = place + 8 + 8 * count
-    good = good & (place + 4 <= size)
-    length = words.half(np.where(good, at + place, at))
-    good = good & (place + 4 + length <= size)
-    return np.where(good, at + place + 4, 0), np.where(good, length, 0)
+        count, good = _count(block, at, behind, size, good)
+        behind = behind + 8 + 8 * count
+    good = good & (behind + 4 <= size)
+    length = block.half(np.where(good, at + behind, at))
+    good = good & (behind + 4 + length <= size)
+    raw = np.where(good, at + behind + 4, 0)
+    return Samples(at, time, cpu, pid, tid, raw, np.where(good, length, 0))
 
 
-def _count(words: Words, at: I64, place: I64, size: I64, good: Bool) -> tuple[I64, Bool]:
+def _count(block: Block, at: I64, place: I64, size: I64, good: Bool) -> tuple[I64, Bool]:
     """Return (number of 8-byte words announced at `place`, whether so many are in the sample).
 
     The number is 0 where they are not. good: samples that reach to `place`.
     """
     good = good & (place + 8 <= size)
-    count = words.wide(np.where(good, at + place, at))
+    count = block.wide(np.where(good, at + place, at))
     good = good & (count >= 0) & (count <= (size - place - 8) >> 3)
     return np.where(good, count, 0), good
-
-
-def records_at(data: U8, at: I64, dtype: np.dtype[np.void]) -> NDArray[np.void]:
-    """Return the records of `dtype` at the offsets `at`, all within `data`: (n,), a copy."""
-    places = len(data) - dtype.itemsize + 1
-    if places <= 0:
-        return np.zeros(0, dtype)
-    # Every offset's record, without a copy: records overlap by all but a byte.
-    every: NDArray[Any] = np.ndarray((places,), f"V{dtype.itemsize}", data, strides=(1,))
-    return every[at].view(dtype)
 
 
 class _Event(NamedTuple):
@@ -201,28 +154,33 @@ class EventReader:
         """The layout by which records beside samples are read: that of the first event."""
         return self._event(0).layout
 
-    def rows(
-        self, block: Block, words: Words, at: I64, passed_over: Counter[str]
-    ) -> list[TracepointRows]:
+    def rows(self, block: Block, at: I64, passed_over: Counter[str]) -> list[TracepointRows]:
         """Return the block layer's records in the samples at `at`; count others by name."""
         if not self._tracepoints:
             self._tracepoints = self.tracepoints()
         found = []
-        by_event, unknown = self._by_event(words, at)
-        self.unreadable += int(words.size(unknown).sum())
+        by_event, unknown = self._by_event(block, at)
+        self.unreadable += int(block.size(unknown).sum())
         for index, of_event in by_event:
-            form, dtype = self._event(index)[1:]
+            layout, form, dtype = self._event(index)
+            attr = self._facts.events[index]
             if form is None or self._tracepoints[form.name] != index:
-                twice = form is not None
-                self._check_kind(block, words, of_event[:1], index)
-                passed_over[self._facts.name(index) + " (again)" * twice] += len(of_event)
+                name = self._facts.name(index)
+                passed_over[name if form is None else f"{name} (again)"] += len(of_event)
+                if attr.type == TRACEPOINT and SampleType.RAW in attr.sample_type:
+                    first = read_samples(block, of_event[:1], layout)
+                    if (first.raw_bytes >= self._id.itemsize).all():
+                        kind = records_at(block.data, first.raw, self._id)["common_type"]
+                        if (kind != attr.config & 0xFFFF).any():
+                            self.other_kinds[name] = None
                 continue
-            samples, whole, rest = self._samples(block, words, of_event, index)
-            self.unreadable += int(words.size(of_event).sum() - words.size(samples.at[whole]).sum())
+            samples, whole, rest = self._samples(block, of_event, index)
+            self.unreadable += int(block.size(of_event).sum() - block.size(samples.at[whole]).sum())
             self.behind += int(rest[whole].sum())
-            samples = samples.take(whole)
-            if not len(samples.at):
+            if not whole.any():
                 continue
+            if not whole.all():
+                samples = Samples(*(column[whole] for column in samples))
             records = records_at(block.data, samples.raw, dtype)
             columns = {name: records[name] for name in dtype.names or ()}
             tid, arrival = samples.tid, block.start + samples.at
@@ -235,79 +193,65 @@ class EventReader:
             )
         return found
 
-    def _check_kind(self, block: Block, words: Words, at: I64, index: int) -> None:
-        """Note an event that is passed over, but whose sample at `at` is of another tracepoint."""
-        attr = self._facts.events[index]
-        if attr.type != TRACEPOINT or SampleType.RAW not in attr.sample_type:
-            return
-        samples = read_samples(words, at, self._event(index).layout)
-        if (samples.raw_bytes < self._id.itemsize).any():
-            return
-        kind = records_at(block.data, samples.raw, self._id)
-        if (kind["common_type"] != attr.config & 0xFFFF).any():
-            self.other_kinds[self._facts.name(index)] = None
-
-    def _samples(
-        self, block: Block, words: Words, at: I64, index: int
-    ) -> tuple[Samples, Bool, I64]:
+    def _samples(self, block: Block, at: I64, index: int) -> tuple[Samples, Bool, I64]:
         """Return (samples of an event, which hold its record, bytes behind that in each).
 
         A record says of which tracepoint it is, as the sample's id does. The samples are those that
         are as long as their fields.
         """
         layout, _, dtype = self._event(index)
-        samples = read_samples(words, at, layout)
+        samples = read_samples(block, at, layout)
         whole = samples.raw_bytes >= dtype.itemsize
         if "common_type" in (dtype.names or ()) and whole.any():
             kinds = records_at(block.data, samples.raw[whole], dtype)["common_type"]
             whole[whole] = kinds == self._facts.events[index].config & 0xFFFF
         rest = np.zeros(len(samples.at), np.int64)
         if layout.ends_with_raw:
-            rest = samples.at + words.size(samples.at) - samples.raw - samples.raw_bytes
+            rest = samples.at + block.size(samples.at) - samples.raw - samples.raw_bytes
         return samples, whole, rest
 
-    def hidden(self, block: Block, words: Words, at: I64) -> tuple[Bool, I64]:
+    def hidden(self, block: Block, at: I64) -> tuple[Bool, I64]:
         """Return which records at the offsets `at` are whole samples of the block layer's events.
 
         By all but their types: (mask (n,), time (ns) of each that is).
         """
         hidden, time = np.zeros(len(at), np.bool_), np.zeros(len(at), np.int64)
-        for index, of_event in self._by_event(words, at)[0]:
+        for index, of_event in self._by_event(block, at)[0]:
             if self._event(index).form is not None:
-                samples, whole, rest = self._samples(block, words, of_event, index)
+                samples, whole, rest = self._samples(block, of_event, index)
                 whole &= rest == 0
                 place = np.searchsorted(at, samples.at[whole])
                 hidden[place], time[place] = True, samples.time[whole]
         return hidden, time
 
-    def has_trailer(self, words: Words, at: I64) -> Bool:
+    def has_trailer(self, block: Block, at: I64) -> Bool:
         """Return which of the kernel's records beside samples, (n,), can end as they all do.
 
         That is with the id of an event, or 0 in those that perf made; else, where there is one
         event, with a CPU, which has 4 bytes of zeros behind it.
         """
-        layout, size = self.any_layout, words.size(at)
+        layout, size = self.any_layout, block.size(at)
         place = layout.trailer_at.get(SampleType.IDENTIFIER, layout.trailer_at.get(SampleType.ID))
         cpu = layout.trailer_at.get(SampleType.CPU)
         good = np.ones(len(at), np.bool_)
         if place is not None and self._facts.ids and len(at):
             long = size >= -place
-            ids = words.wide(np.where(long, at + size + place, at))
+            ids = block.wide(np.where(long, at + size + place, at))
             good = long & ((ids == 0) | np.isin(ids, self._known_ids()[0]))
         elif cpu is not None and len(at):
             long = size >= -cpu
-            good = long & (words.half(np.where(long, at + size + cpu + 4, at)) == 0)
+            good = long & (block.half(np.where(long, at + size + cpu + 4, at)) == 0)
         return good
 
-    def _by_event(self, words: Words, at: I64) -> tuple[list[tuple[int, I64]], I64]:
+    def _by_event(self, block: Block, at: I64) -> tuple[list[tuple[int, I64]], I64]:
         """Return ((event's index, offsets of its samples) …, offsets of those without an event)."""
         id_at = self.any_layout.id_at
         if id_at is None or not self._facts.ids:
             return ([(0, at)] if len(at) else []), at[:0]
         keys, events = self._known_ids()
-        long = words.size(at) >= id_at + 8
+        long = block.size(at) >= id_at + 8
         ids = np.full(len(at), -1)
-        ids[long] = words.wide(at[long] + id_at)
+        ids[long] = block.wide(at[long] + id_at)
         place = np.minimum(np.searchsorted(keys, ids), len(keys) - 1)
         known = long & (keys[place] == ids)
         of, mine = events[place[known]], at[known]

@@ -18,7 +18,7 @@ from biotrail.converters.inputs.perf.layout import (
     RecordType,
 )
 from biotrail.converters.inputs.perf.records import PACKED, Block
-from biotrail.converters.inputs.perf.samples import EventReader, Words
+from biotrail.converters.inputs.perf.samples import EventReader
 from biotrail.converters.inputs.translate import TracepointRows
 
 # Records that a recording has twice.
@@ -40,7 +40,26 @@ class Repeats:
         """The last _KEPT records of an event and CPU in the blocks before."""
 
     def without(self, rows: TracepointRows) -> TracepointRows:
-        repeated = _in_block(rows) | self._of_earlier(rows)
+        repeated = np.zeros(len(rows), np.bool_)
+        times = np.sort(rows.time)
+        twice = times[1:][times[1:] == times[:-1]]
+        if len(twice):
+            among = np.flatnonzero(np.isin(rows.time, twice))
+            keys = [column[among] for column in (rows.arrival, rows.pid, rows.cpu, rows.time)]
+            order = among[np.lexsort(keys)]
+            one, other = order[:-1], order[1:]
+            alike = (rows.time[one] == rows.time[other]) & (rows.cpu[one] == rows.cpu[other])
+            pairs = np.flatnonzero(alike & (rows.pid[one] == rows.pid[other]))
+            for column in rows.columns.values():
+                pairs = pairs[column[one[pairs]] == column[other[pairs]]]
+            repeated[other[pairs]] = True
+        for (event, cpu), newest in self._newest.items():
+            if event == rows.event:
+                late = (rows.cpu == cpu) & (rows.time <= newest.time.max())
+                at = np.flatnonzero(late & np.isin(rows.time, newest.time))
+                if len(at):
+                    known = set(_records(newest, np.arange(len(newest))))
+                    repeated[at] |= [record in known for record in _records(rows, at)]
         found = int(np.count_nonzero(repeated))
         self.count += found
         kept = rows.without(repeated) if found else rows
@@ -50,42 +69,10 @@ class Repeats:
             self._newest[rows.event, cpu] = kept.without(older)
         return kept
 
-    def _of_earlier(self, rows: TracepointRows) -> Bool:
-        """Return which rows (n,) repeat one of the newest records of their CPU before."""
-        result = np.zeros(len(rows), np.bool_)
-        for (event, cpu), newest in self._newest.items():
-            if event != rows.event:
-                continue
-            late = (rows.cpu == cpu) & (rows.time <= newest.time.max())
-            at = np.flatnonzero(late)
-            at = at[np.isin(rows.time[at], newest.time)]
-            known = {_record(newest, row) for row in range(len(newest))} if len(at) else set()
-            result[at] = [_record(rows, row) in known for row in at.tolist()]
-        return result
 
-
-def _in_block(rows: TracepointRows) -> Bool:
-    result = np.zeros(len(rows), np.bool_)
-    times = np.sort(rows.time)
-    twice = times[1:][times[1:] == times[:-1]]
-    if not len(twice):
-        return result
-    among = np.flatnonzero(np.isin(rows.time, twice))
-    keys = [column[among] for column in (rows.arrival, rows.pid, rows.cpu, rows.time)]
-    order = among[np.lexsort(keys)]
-    one, other = order[:-1], order[1:]
-    alike = (rows.time[one] == rows.time[other]) & (rows.cpu[one] == rows.cpu[other])
-    alike &= rows.pid[one] == rows.pid[other]
-    pairs = np.flatnonzero(alike)
-    for column in rows.columns.values():
-        pairs = pairs[column[one[pairs]] == column[other[pairs]]]
-    result[other[pairs]] = True
-    return result
-
-
-def _record(rows: TracepointRows, row: int) -> tuple[object, ...]:
-    fields = (column[row].item() for column in rows.columns.values())
-    return int(rows.time[row]), int(rows.cpu[row]), int(rows.pid[row]), *fields
+def _records(rows: TracepointRows, at: I64) -> list[tuple[object, ...]]:
+    columns = (rows.time, rows.cpu, rows.pid, *rows.columns.values())
+    return list(zip(*(column[at].tolist() for column in columns), strict=True))
 
 
 # Types that do not exist, and samples under another type.
@@ -131,58 +118,51 @@ class Strays:
         """Bytes of the recording that were read when the first was met; -1: there is none."""
         self.types: dict[int, None] = {}
 
-    def find(
-        self, block: Block, words: Words, types: I64, rows: Sequence[TracepointRows]
-    ) -> list[Window]:
-        """Return when what such records held was recorded, a window for each run of them."""
-        odd = _is_odd(block, words, types)
+    def find(self, block: Block, types: I64, rows: Sequence[TracepointRows]) -> list[Window]:
+        """Return when what such records held was recorded, a window for each run of them.
+
+        It reaches from the sample before to the one behind, and takes in the times of those that
+        are samples by all but their types. Rings of several CPUs follow each other, so either may
+        be the older.
+        """
+        odd = _is_odd(block, types)
         hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
         others = np.flatnonzero(types != RecordType.SAMPLE)
-        hidden[others], time[others] = self._events.hidden(block, words, block.at[others])
+        hidden[others], time[others] = self._events.hidden(block, block.at[others])
         odd |= hidden
         kernel = np.flatnonzero((types < FIRST_OF_PERF) & ~np.isin(types, _ANY_END) & ~odd)
-        odd[kernel] = ~self._events.has_trailer(words, block.at[kernel])
-        found = self._windows(block, odd, hidden, time, rows) if odd.any() else []
-        newest = [int(part.time.max()) for part in rows if len(part)]
-        self._newest = max([self._newest, *newest])
+        odd[kernel] = ~self._events.has_trailer(block, block.at[kernel])
+        found: list[Window] = []
         if odd.any():
             self.first = block.offset if self.first < 0 else self.first
             self.count += int(np.count_nonzero(odd))
-            self.bytes += int(words.size(block.at[odd]).sum())
+            self.bytes += int(block.size(block.at[odd]).sum())
             self.types |= dict.fromkeys(types[odd][:64].tolist())
-        return found
-
-    def _windows(
-        self, block: Block, odd: Bool, hidden: Bool, time: I64, rows: Sequence[TracepointRows]
-    ) -> list[Window]:
-        """Return the window of each run of records that are `odd`, (n,).
-
-        It reaches from the sample before to the one behind, and takes in the times of those that
-        are `hidden` samples. Rings of several CPUs follow each other, so either may be the older.
-        """
-        arrival = np.concatenate([part.arrival for part in rows] or [np.zeros(0, np.int64)])
-        times = np.concatenate([part.time for part in rows] or [np.zeros(0, np.int64)])
-        order = np.argsort(arrival)
-        arrival, times = arrival[order], times[order]
-        edges = np.flatnonzero(np.diff(odd.astype(np.int8), prepend=0, append=0)).tolist()
-        found = []
-        for begin, end in zip(edges[::2], edges[1::2], strict=True):
-            at = int(np.searchsorted(arrival, block.start + int(block.at[begin])))
-            near = times[max(at - 1, 0) : at + 1].tolist() + ([] if at else [self._newest])
-            near += time[begin:end][hidden[begin:end]].tolist()
-            near = [one for one in near if one > 0] or [0]
-            found.append((min(near), max(near)))
+            none = np.zeros(0, np.int64)
+            arrival = np.concatenate([none, *(part.arrival for part in rows)])
+            times = np.concatenate([none, *(part.time for part in rows)])
+            order = np.argsort(arrival)
+            arrival, times = arrival[order], times[order]
+            edges = np.flatnonzero(np.diff(odd.astype(np.int8), prepend=0, append=0)).tolist()
+            for begin, end in zip(edges[::2], edges[1::2], strict=True):
+                at = int(np.searchsorted(arrival, block.start + int(block.at[begin])))
+                near = times[max(at - 1, 0) : at + 1].tolist() + ([] if at else [self._newest])
+                near += time[begin:end][hidden[begin:end]].tolist()
+                near = [one for one in near if one > 0] or [0]
+                found.append((min(near), max(near)))
+        newest = [int(part.time.max()) for part in rows if len(part)]
+        self._newest = max([self._newest, *newest])
         return found
 
 
-def _is_odd(block: Block, words: Words, types: I64) -> Bool:
+def _is_odd(block: Block, types: I64) -> Bool:
     """Return which records (n,) have a type that is none, or a size or number that none has.
 
     Packed ones stand in blocks only if they cannot be unpacked.
     """
     kernel = (types > 0) & (types <= LAST_OF_KERNEL)
     odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
-    size = words.size(block.at)
+    size = block.size(block.at)
     for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
         if kind == RecordType.SAMPLE:
             continue
@@ -192,8 +172,8 @@ def _is_odd(block: Block, words: Words, types: I64) -> Bool:
         odd[of] |= (size[of] & 7 != 0) & (kind not in _UNALIGNED)
         of = of[~odd[of]]
         if kind in _FIRST_WORD:
-            odd[of] = words.half(block.at[of] + HEADER_BYTES) > _FIRST_WORD[kind]
+            odd[of] = block.half(block.at[of] + HEADER_BYTES) > _FIRST_WORD[kind]
         if kind in _EACH:
-            count = words.wide(block.at[of] + HEADER_BYTES)
+            count = block.wide(block.at[of] + HEADER_BYTES)
             odd[of] = (count < 0) | (count > size[of] // _EACH[kind])
     return odd | np.isin(types, PACKED)

@@ -109,14 +109,8 @@ def rows_of(
     tgid: each event's process, (n,). before: number of the trace's events before these. messages:
     MESSAGES, and those that the trace describes.
     """
-    rows: list[TracepointRows] = []
+    read: list[tuple[I64, str, dict[str, Column]]] = []
     passed: Counter[int] = Counter()
-
-    def add(at: I64, name: str, columns: dict[str, Column]) -> None:
-        cpu = found.cpu[found.owner[at]]
-        time, tid = found.time[at], found.tid[at]
-        rows.append(TracepointRows(name, time, cpu, tid, before + at, columns, tgid=tgid[at]))
-
     timed = np.flatnonzero((found.kind != 0) & (found.time >= 0))
     kinds, _, of = distinct_values(found.kind[timed])
     for number, kind in enumerate(kinds.tolist()):
@@ -124,17 +118,21 @@ def rows_of(
         body = found.body.take(at)
         name, numbers = messages.get(kind, ("", {}))
         if name.startswith("block_"):
-            add(at, name, _columns(body, numbers))
+            read.append((at, name, _columns(body, numbers)))
         elif kind == GENERIC:
             names = body.fields([1]).texts(1, 64).view("S64")[:, 0]
             is_block = np.char.startswith(names, b"block_")
             for raw in np.unique(names[is_block]):
                 chosen = np.flatnonzero(names == raw)
                 columns = _generic_columns(body.take(chosen))
-                add(at[chosen], raw.decode("ascii", "replace"), columns)
+                read.append((at[chosen], raw.decode("ascii", "replace"), columns))
             passed[kind] = int(np.count_nonzero(~is_block))
         else:
             passed[kind] = len(at)
+    rows = []
+    for at, name, columns in read:
+        cpu, time, tid = found.cpu[found.owner[at]], found.time[at], found.tid[at]
+        rows.append(TracepointRows(name, time, cpu, tid, before + at, columns, tgid=tgid[at]))
     return rows, +passed
 
 

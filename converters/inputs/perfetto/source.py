@@ -38,7 +38,6 @@ from biotrail.converters.inputs.perfetto.survey import (
     DROPPED,
     STATS,
     TREE,
-    Survey,
     fields_of_host,
     survey,
 )
@@ -95,9 +94,7 @@ class PerfettoSource(TracepointSource):
         """By CPU: time (ns) of its newest event so far."""
         self._dated: set[int] = set()
         """CPUs with loss windows."""
-        self._count = 0
-        self._broken = 0
-        self._set_header(self.survey)
+        self._set_header()
 
     def _look(self, fields: Fields, ftrace: Ftrace) -> None:
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
@@ -129,8 +126,8 @@ class PerfettoSource(TracepointSource):
             ids = threads.fields([1, 3])
             self._processes.update(zip(ids.values(1).tolist(), ids.values(3).tolist(), strict=True))
 
-    def _set_header(self, found: Survey) -> None:
-        kernel = found.kernel
+    def _set_header(self) -> None:
+        found, kernel = self.survey, self.survey.kernel
         self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
         if "machine" in kernel:
             self.header["host"] = {"machine": kernel["machine"]}
@@ -147,7 +144,7 @@ class PerfettoSource(TracepointSource):
             block = {name for name in names if name.startswith("block_")}
             every = not {"block/*", "block", "*/*"}.isdisjoint(self._patterns)
             self.set_recorded({*KIND_OF, *block} if every else block)
-        self.problems += found.problems()
+        self.problems += found.problems
         start, end = found.misplaced_span
         if start <= end < MAX_NS:
             self.add_damage(0, start, end)
@@ -171,10 +168,22 @@ class PerfettoSource(TracepointSource):
         later = list(accumulate(reversed([*self._earliest[1:], MAX_NS]), min))[::-1]
         self._stream.seek(0)
         packets = Packets(self._stream)
+        read = broken = 0
         for index, block in enumerate(packets.blocks()):
             fields, _ = fields_of_host(block)
             packets.use(block, fields)
-            yield self._batch(fields, later[min(index, len(later) - 1)] - 1, packets.whole)
+            ftrace = ftrace_of(fields)
+            broken += ftrace.broken
+            losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
+            # A thread that the trace's process tree lacks is its own process.
+            tids, _, of = distinct_values(ftrace.tid)
+            processes = [self._processes.get(tid, tid) for tid in tids.tolist()]
+            tgid = np.array(processes, dtype=np.int64)[of]
+            rows, others = rows_of(ftrace, tgid, read, self._messages)
+            read += len(ftrace.time)
+            passed = Counter({self._event_name(kind): count for kind, count in others.items()})
+            complete_to = later[min(index, len(later) - 1)] - 1
+            yield Batch(rows, complete_to, packets.whole, losses, passed)
         # Losses that only the kernel's counts show are of the whole trace.
         losses = []
         first, last = self.survey.span or (0, 0)
@@ -186,21 +195,8 @@ class PerfettoSource(TracepointSource):
         yield Batch([], max(self._last.values(), default=0), packets.whole, losses)
         if self._path is not None:
             self._stream.close()
-        if self._broken:
-            self.problem(f"left out: {self._broken} events or ends of bundles that are damaged")
-
-    def _batch(self, fields: Fields, complete_to: int, offset: int) -> Batch:
-        ftrace = ftrace_of(fields)
-        self._broken += ftrace.broken
-        losses = self._losses(ftrace, fields.values(DROPPED)[ftrace.packet] != 0)
-        # A thread that the trace's process tree lacks is its own process.
-        tids, _, of = distinct_values(ftrace.tid)
-        processes = [self._processes.get(tid, tid) for tid in tids.tolist()]
-        tgid = np.array(processes, dtype=np.int64)[of]
-        rows, others = rows_of(ftrace, tgid, self._count, self._messages)
-        self._count += len(ftrace.time)
-        passed = Counter({self._event_name(kind): count for kind, count in others.items()})
-        return Batch(rows, complete_to, offset, losses, passed)
+        if broken:
+            self.problem(f"left out: {broken} events or ends of bundles that are damaged")
 
     def _event_name(self, kind: int) -> str:
         if kind in self._messages:

@@ -45,14 +45,8 @@ class Survey:
     packets: int = 0
     whole: int = 0
     """Bytes, decompressed, up to the end of the last whole packet."""
-    problem: str | None = None
-    """Why nothing behind `whole` can be read; None: nothing is there."""
-    not_inflated: int = 0
-    """Number of packets whose compressed packets cannot be read."""
-    nested: int = 0
-    """Number of packets that are compressed in compressed packets; they are not read."""
-    beside: int = 0
-    """Bytes of fields beside the trace's packets."""
+    problems: list[str] = field(default_factory=list)
+    """What cannot be read, a sentence each."""
     misplaced: int = 0
     """Number of bundles of ftrace events under another field's number; they are not read."""
     misplaced_span: tuple[int, int] = (_LATEST, -1)
@@ -85,33 +79,6 @@ class Survey:
     _defaults: dict[int, int] = field(default_factory=dict)
     """By sequence: the clock that its packets' times are on by default, where one is named."""
 
-    def problems(self) -> list[str]:
-        found = (
-            (self.problem, f"after {self.whole} bytes {self.problem}: that part is left out"),
-            (
-                self.not_inflated,
-                f"{self.not_inflated} compressed packets cannot be decompressed: what is in them "
-                "is left out",
-            ),
-            (
-                self.nested,
-                f"{self.nested} packets are compressed within compressed ones, as Perfetto's never "
-                "are: what is in them is left out",
-            ),
-            (
-                self.beside,
-                f"{self.beside} bytes lie beside the packets, in fields that a trace does not "
-                "have: the file is damaged; they are left out",
-            ),
-            (
-                self.misplaced,
-                f"{self.misplaced} bundles of ftrace events stand in fields of other kinds: the "
-                "file is damaged; they are left out",
-            ),
-            (self.damaged, f"{self.damaged} packets are damaged, and read up to there"),
-        )
-        return [f"{self.path}: {text}" for met, text in found if met]
-
     @property
     def span(self) -> tuple[int, int] | None:
         return (self.first, self.last) if self.first <= self.last else None
@@ -133,13 +100,16 @@ class Survey:
         self._defaults.update(
             zip(sequences[rows[named]].tolist(), clocks[named].tolist(), strict=True)
         )
-        self._add_uuids(inner.messages(11)[1].fields([11]).values(11))
-        _, descriptors = fields.messages(_DESCRIPTOR)
-        described = descriptors.fields([1, 5])
-        for number in (1, 5):
-            self._add_uuids(described.values(number))
-        _, events = fields.messages(_EVENT)
-        self._add_uuids(events.fields([11]).values(11))
+        described = fields.messages(_DESCRIPTOR)[1].fields([1, 5])
+        uuids = np.concatenate(
+            [
+                inner.messages(11)[1].fields([11]).values(11),
+                *(described.values(1), described.values(5)),
+                fields.messages(_EVENT)[1].fields([11]).values(11),
+            ]
+        )
+        if len(uuids):
+            self.uuids = np.union1d(self.uuids, uuids[uuids != 0])
         _, snapshots = fields.messages(_SNAPSHOT)
         for row in range(len(snapshots)):
             self._add_snapshot(snapshots.take(np.array([row])))
@@ -154,10 +124,6 @@ class Survey:
         self.blocked_reasons |= bool((ftrace.kind == _BLOCKED_REASON).any())
         self.block_io |= bool((ftrace.kind == _BLOCK_IO_START).any())
         self._add_times(fields, sequences, ftrace)
-
-    def _add_uuids(self, uuids: I64) -> None:
-        if len(uuids):
-            self.uuids = np.union1d(self.uuids, uuids[uuids != 0])
 
     def _add_snapshot(self, snapshot: Messages) -> None:
         if not self._named and (named := int(snapshot.fields([2]).values(2)[0])):
@@ -185,7 +151,11 @@ class Survey:
         compare spans, and exact for MONOTONIC and BOOTTIME until the machine sleeps.
         """
         times = fields.values(TIME)
-        clocks = self._clocks(fields.values(_CLOCK), sequences)
+        named = fields.values(_CLOCK)
+        clocks = np.where(named != 0, named, self.primary)
+        unnamed = np.flatnonzero(named == 0)
+        if self._defaults and len(unnamed):
+            clocks[unnamed] = looked_up(self._defaults, sequences[unnamed], self.primary)
         timed = times > 0
         for clock in np.unique(clocks[timed]).tolist():
             here = times[timed & (clocks == clock)]
@@ -198,13 +168,6 @@ class Survey:
                 self.unplaced += len(here)
         if self.primary == BOOTTIME:
             self._add_span(ftrace.time[ftrace.time > 0])
-
-    def _clocks(self, named: I64, sequences: I64) -> I64:
-        clocks = np.where(named != 0, named, self.primary)
-        unnamed = np.flatnonzero(named == 0)
-        if self._defaults and len(unnamed):
-            clocks[unnamed] = looked_up(self._defaults, sequences[unnamed], self.primary)
-        return clocks
 
     def _add_span(self, times: I64) -> None:
         times = times[(times >= 0) & (times < _LATEST)]
@@ -225,9 +188,32 @@ def survey(stream: BinaryIO, path: str, watch: Watcher | None = None) -> Survey:
         found.add(block, fields, ftrace)
         if watch is not None:
             watch(fields, ftrace)
-    found.whole, found.problem = packets.whole, packets.problem
-    found.not_inflated = packets.not_inflated
-    found.nested, found.beside = packets.nested, packets.elsewhere
+    found.whole = packets.whole
+    texts = (
+        (packets.problem, f"after {found.whole} bytes {packets.problem}: that part is left out"),
+        (
+            packets.not_inflated,
+            f"{packets.not_inflated} compressed packets cannot be decompressed: what is in them is "
+            "left out",
+        ),
+        (
+            packets.nested,
+            f"{packets.nested} packets are compressed within compressed ones, as Perfetto's never "
+            "are: what is in them is left out",
+        ),
+        (
+            packets.elsewhere,
+            f"{packets.elsewhere} bytes lie beside the packets, in fields that a trace does not "
+            "have: the file is damaged; they are left out",
+        ),
+        (
+            found.misplaced,
+            f"{found.misplaced} bundles of ftrace events stand in fields of other kinds: the file "
+            "is damaged; they are left out",
+        ),
+        (found.damaged, f"{found.damaged} packets are damaged, and read up to there"),
+    )
+    found.problems = [f"{path}: {text}" for met, text in texts if met]
     says = len(found.sequences) or len(found.uuids) or found.readings or found.span
     if not found.packets or not says:
         raise LogFormatError(

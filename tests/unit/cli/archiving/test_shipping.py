@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.cli.archiving import destination, shipping, watched
+from biotrail.cli.archive import ArchiveOptions
+from biotrail.cli.archiving import destination, shipping
 from biotrail.cli.archiving.destination import credentials
-from biotrail.cli.archiving.watched import FoundLog, writer_of
-from biotrail.converters.outputs.otf2.writer import Writer
+from biotrail.cli.archiving.shipping import FoundLog, is_written
+from biotrail.cli.options.opening import USUAL
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.schema.errors import OutputError
 from tests.support.cli_runner import Cli, Done
@@ -72,9 +73,7 @@ def test_finished_logs_are_archived_and_go(place: Place) -> None:
 
 
 def shipping_folder() -> str:
-    from biotrail.cli.archiving.watched import STAGING
-
-    return STAGING
+    return shipping.STAGING
 
 
 def test_a_log_that_is_being_written_is_left_until_its_writer_is_gone(place: Place) -> None:
@@ -414,14 +413,14 @@ def test_a_log_that_cannot_be_read_is_its_own_fault(
     # GIVEN a log that may not be opened
     faulty.log("a", 1)
     faulty.log("b", 2)
-    real = watched.folders.open_regular
+    real = shipping.folders.open_regular
 
     def refuse(at: int, name: str, shown: str) -> object:
         if name.startswith("a."):
             raise PermissionError(13, "Permission denied")
         return real(at, name, shown)
 
-    monkeypatch.setattr(watched.folders, "open_regular", refuse)
+    monkeypatch.setattr(shipping.folders, "open_regular", refuse)
     # WHEN the directory is shipped THEN that one stays, and is told
     done = faulty.ship()
     assert done.status == 1
@@ -482,12 +481,11 @@ def test_a_refused_log_is_tried_again_behind_the_others(
     faulty.log("b", 2)
     refusing.add("a")
     stop = threading.Event()
-    logs = shipping.hold_logs(str(faulty.logs))
+    logs = HeldDirectory(str(faulty.logs))
     with shipping.locked(logs) as staging:
         to = destination.destination(str(faulty.to))
-        shipper = shipping.Shipper(logs, staging, to, 1, False, False)
-        watcher = shipping._Watching(shipper, stop, once=False, quiet=False)
-        thread = threading.Thread(target=watcher.go_on)
+        shipper = shipping.Shipper(logs, staging, to, ArchiveOptions(reading=USUAL), stop)
+        thread = threading.Thread(target=shipper.go_on)
         thread.start()
         try:
             wait_until(lambda: faulty.listed() != "", "the log is set apart")
@@ -507,7 +505,7 @@ def test_a_refused_log_is_tried_again_behind_the_others(
     assert said.count("Remote I/O error") == 1
     assert "3 logs shipped\n" in said
     assert faulty.listed() == ""
-    assert not watcher.apart
+    assert not shipper.apart
     assert (faulty.to / archive_name(1, "a")).exists()
 
 
@@ -663,8 +661,8 @@ def test_a_log_that_is_replaced_between_check_and_use_is_left(
     other = write_log(hostile.closed.with_name("other.biotrail"), 7, host="secret")
     log = hostile.logs / "run.biotrail"
 
-    def replaced(directory: HeldDirectory, found: FoundLog) -> Writer:
-        answer = writer_of(directory, found)
+    def replaced(directory: HeldDirectory, found: FoundLog) -> bool | None:
+        answer = is_written(directory, found)
         log.unlink()
         if how == "hard link":
             log.hardlink_to(other)
@@ -672,7 +670,7 @@ def test_a_log_that_is_replaced_between_check_and_use_is_left(
             put(log, how, other)
         return answer
 
-    monkeypatch.setattr(shipping, "writer_of", replaced)
+    monkeypatch.setattr(shipping, "is_written", replaced)
     # WHEN it is shipped THEN nothing was read or deleted
     done = hostile.ship()
     assert os.path.lexists(log)
