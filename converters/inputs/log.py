@@ -47,8 +47,7 @@ class Source(Protocol):
         """The header, with the keys of a log's header (docs/log-format.md)."""
 
     @property
-    def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        pass
+    def notes(self) -> list[tuple[str, dict[str, Any]]]: ...
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -59,27 +58,22 @@ class Source(Protocol):
         """Windows that cannot be read, met so far: offset (bytes), start, end (ns)."""
 
     @property
-    def problems(self) -> list[str]:
-        pass
+    def problems(self) -> list[str]: ...
 
     @property
-    def remarks(self) -> list[str]:
-        pass
+    def remarks(self) -> list[str]: ...
 
     @property
     def end(self) -> dict[str, Any] | None:
         """The end frame's contents; None before it is read, and if the recording has none."""
 
     @property
-    def interrupted(self) -> bool:
-        pass
+    def interrupted(self) -> bool: ...
 
     @property
-    def size(self) -> int:
-        pass
+    def size(self) -> int: ...
 
-    def parts(self) -> Iterator[Part]:
-        pass
+    def parts(self) -> Iterator[Part]: ...
 
 
 @runtime_checkable

@@ -168,17 +168,6 @@ def shared_text() -> str:
     return "\n".join([*lines, "", "#endif", ""])
 
 
-def _shared_fields() -> dict[str, Field]:
-    """Return the fields that three records or more have alike, by name, in order of appearance."""
-    counts = Counter(field for record in RECORDS for field in record.fields)
-    often = {field.name: field for field, count in reversed(counts.most_common()) if count >= 3}
-    return {
-        field.name: field
-        for field in counts
-        if often.get(field.name) == field and field.name != "reserved"
-    }
-
-
 def _columns(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     cells = ([cell.ljust(width) for cell, width in zip(row, widths, strict=True)] for row in rows)
@@ -218,7 +207,14 @@ def document_text(current: str) -> str:
     _, end, after = rest.partition(END_MARK)
     if not begin or not end:
         raise TraceError(f"{DOCUMENT} lacks the lines {BEGIN_MARK} and {END_MARK}: put them back")
-    alike = _shared_fields()
+    # Fields that three records or more have alike, in order of appearance.
+    counts = Counter(field for record in RECORDS for field in record.fields)
+    often = {field.name: field for field, count in reversed(counts.most_common()) if count >= 3}
+    alike = {
+        field.name: field
+        for field in counts
+        if often.get(field.name) == field and field.name != "reserved"
+    }
     rows: list[tuple[str, ...]] = [
         (name, field.type, field.unit, field.meaning) for name, field in alike.items()
     ]
