@@ -173,26 +173,19 @@ class TracepointSource(ForeignSource):
         if late.any():
             self._left_out["records with times past 146 years"] += int(np.count_nonzero(late))
             rows = rows.without(late)
-        if kind is not None and len(rows):
-            rows = self._of_kernel(kind, rows)
-        return rows if len(rows) else None
-
-    def _of_kernel(self, kind: Kind, rows: TracepointRows) -> TracepointRows:
-        """Count what only older kernels write so; return the rows that are of a bio or request.
-
-        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
-        """
         columns = rows.columns
-        if "bytes" in columns:
+        # What only older kernels write so.
+        if "bytes" in columns and kind is not None:
             empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
             self._without_size += int(np.count_nonzero(empty))
-        self._has_old_errors |= kind == Kind.C and "errors" in columns
+        self._has_old_errors |= kind == Kind.C and "errors" in columns and len(rows) > 0
         if kind == Kind.BIO_COMPLETE and "error" in columns:
             self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
+        # Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
         if kind == Kind.G and (bare := columns["dev"] == 0).any():
             self.passed_over["block_getrq without a bio"] += int(np.count_nonzero(bare))
-            return rows.without(bare)
-        return rows
+            rows = rows.without(bare)
+        return rows if len(rows) else None
 
     def _report_rest(self) -> None:
         for what, count in self._left_out.items():

@@ -54,8 +54,9 @@ _MACHINE = re.compile(r"machine-(.+)\.scope")
 _NSPAWN = re.compile(r"systemd-nspawn@(.+)\.service")
 _DOMAIN = re.compile(r"(qemu|lxc)-(?:\d+-)?(.+)")
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
-_UNIT = re.compile(r"_?[^/]+\.(?:service|scope|socket|mount|swap)")
-_MANAGER = re.compile(r"user@\d+\.service")
+_UNIT = r"_?[^/]+\.(?:service|scope|socket|mount|swap)"
+_SLICES = r"(?:[^/:]*\.slice/)*"
+_SYSTEMD = re.compile(rf"({_SLICES})(?:_?user@\d+\.service/{_SLICES}({_UNIT})/|({_UNIT})/)?")
 _CONTAINERD_NAMESPACES = ("default", "k8s.io", "moby")
 """Of containerd, as it and its clients call theirs."""
 ROOT_SLICE = "-.slice"
@@ -111,16 +112,21 @@ def identity(path: str) -> CgroupIdentity:
     host's: a unit inside of a container is no unit of the host.
     """
     parts = [part for part in path.split("/") if part]
-    slice_, unit = _unit(parts)
+    # By systemd's rule: slices, then the unit; of a user's manager the unit in that.
+    found = _SYSTEMD.match("/".join([*parts, ""]))
+    slices, own, unit = found.groups() if found else ("", None, None)
+    slice_ = slices.split("/")[-2].removeprefix("_") if slices else None
+    unit = (own or unit or "").removeprefix("_") or None
+    slice_ = slice_ or (ROOT_SLICE if unit else None)
     containers: list[tuple[str | None, str, bool]] = []
     pod = qos = None
     for at, part in enumerate(parts):
         parent, above = parts[at - 1] if at else "", parts[:at]
         unresolved = _UNRESOLVED.fullmatch(part)
-        found = _pod(unresolved[1], "", []) if unresolved else _pod(part, parent, above)
-        if found is not None:
-            pod, qos = found
-        if found is None or unresolved:
+        in_pod = _pod(unresolved[1], "", []) if unresolved else _pod(part, parent, above)
+        if in_pod is not None:
+            pod, qos = in_pod
+        if in_pod is None or unresolved:
             container = _container(part, parent, above, bool(containers))
             if container is not None:
                 if containers and containers[-1][1] == container[1]:
@@ -129,30 +135,6 @@ def identity(path: str) -> CgroupIdentity:
     *outer, (runtime, name, monitor) = containers or [(None, "", False)]
     above_it = tuple(container for _, container, _ in outer)
     return CgroupIdentity(unit, slice_, runtime, name or None, monitor, pod, qos, above_it)
-
-
-def _unit(parts: list[str]) -> tuple[str | None, str | None]:
-    """Return (slice, unit) by systemd's rule: slices, then the unit; None: not of systemd."""
-    inside, at = _slices(parts, 0)
-    if at == len(parts):
-        return inside, None
-    if not _UNIT.fullmatch(parts[at]):
-        return inside, None
-    unit = parts[at].removeprefix("_")
-    if _MANAGER.fullmatch(unit):
-        _, own = _slices(parts, at + 1)
-        if own < len(parts) and _UNIT.fullmatch(parts[own]):
-            unit = parts[own].removeprefix("_")
-    return inside or ROOT_SLICE, unit
-
-
-def _slices(parts: list[str], at: int) -> tuple[str | None, int]:
-    """Return (innermost slice from `at` on, or None; place behind the slices)."""
-    found = None
-    while at < len(parts) and parts[at].endswith(".slice") and ":" not in parts[at]:
-        found = parts[at].removeprefix("_")
-        at += 1
-    return found, at
 
 
 def _unescaped(name: str) -> str:

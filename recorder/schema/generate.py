@@ -23,7 +23,7 @@ from biotrail.recorder.schema import (
 )
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS, Field, Record
-from biotrail.recorder.schema.shared import Member, Struct
+from biotrail.recorder.schema.shared import Struct
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = Path("bpf/records.h")
@@ -59,11 +59,6 @@ _SHARED_START = """\
 
 #include "kernel.h"
 """
-
-
-def struct_name(record: Record) -> str:
-    """Return the C name of a record's struct, prefixed to differ from the kernel's own types."""
-    return f"bt_{record.kind.name.lower()}"
 
 
 def header_text() -> str:
@@ -102,7 +97,7 @@ def header_text() -> str:
     lines += [f"\tBT_{record.kind.name} = {int(record.kind)}," for record in RECORDS]
     lines.append("};")
     for record in RECORDS:
-        name = struct_name(record)
+        name = f"bt_{record.kind.name.lower()}"
         title = f"{record.letter} {record.tracepoint}".rstrip()
         lines += ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
         for field in record.fields:
@@ -118,21 +113,6 @@ def header_text() -> str:
             for field in record.fields
         ]
     return "\n".join([*lines, "", "#endif", ""])
-
-
-def _shared_member(member: Member) -> list[str]:
-    if isinstance(member.type, Struct):
-        kind = f"struct {member.type.name}"
-    else:
-        kind = _C_TYPES[member.type]
-    array = f"[{member.count}]" if member.count else ""
-    line = f"\t{kind} {member.name}{array};"
-    if not member.meaning:
-        return [line]
-    both = f"{line} /* {member.meaning} */"
-    if len(both.expandtabs(8)) <= _COLUMNS:
-        return [both]
-    return [f"\t/* {member.meaning} */", line]
 
 
 STRUCTS = (
@@ -158,7 +138,16 @@ def shared_text() -> str:
             lines += ["", "/*", *(f" * {line}" for line in wrapped), " */"]
         lines.append(f"{name} {{")
         for member in struct.members:
-            lines += _shared_member(member)
+            inner = member.type
+            kind = f"struct {inner.name}" if isinstance(inner, Struct) else _C_TYPES[inner]
+            line = f"\t{kind} {member.name}{f'[{member.count}]' if member.count else ''};"
+            note = f"/* {member.meaning} */"
+            if not member.meaning:
+                lines.append(line)
+            elif len(f"{line} {note}".expandtabs(8)) <= _COLUMNS:
+                lines.append(f"{line} {note}")
+            else:
+                lines += [f"\t{note}", line]
         lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
         lines += [
             f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
