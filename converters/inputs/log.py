@@ -107,6 +107,9 @@ class Indexed(Protocol):
         """
 
 
+_NAMING = (Kind.TASK, Kind.FILE_NAME)
+
+
 class LogSource(LogReader):
     """A `.biotrail` log, file or pipe, as a Source and an Indexed one."""
 
@@ -154,7 +157,8 @@ class LogSource(LogReader):
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.name_chunks(ns):
             self.parts_searched += chunk.offset > 0  # not a note of names
-            parts.append(_naming(decoder.decode(chunk)))
+            events = decoder.decode(chunk)
+            parts.append(events.take(events.rows(*_NAMING)))
         events = Events.join(parts)
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
@@ -164,7 +168,8 @@ class LogSource(LogReader):
             for chunk in self.chunks():
                 part = self.part(chunk)
                 if chunk.last_ns < begin:
-                    part = replace(part, events=_naming(part.events))
+                    named = part.events.rows(*_NAMING)
+                    part = replace(part, events=part.events.take(named))
                 yield part
             return
         for chunk in self.chunks(begin, max(end - 1, begin)):
@@ -177,7 +182,3 @@ class LogSource(LogReader):
         self.unreadable_bytes = self._decoder.unreadable_bytes
         clock = dict(chunk.clock)
         return Part(events, int(clock["monotonic"]), clock, chunk.offset)
-
-
-def _naming(events: Events) -> Events:
-    return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))

@@ -24,7 +24,7 @@ from biotrail.converters.inputs.translate import (
     is_no_errno,
     translate,
 )
-from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
+from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, OLD_NAMES
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.schema.formats import Format, parse
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -128,7 +128,7 @@ class TracepointSource(ForeignSource):
 
     def set_recorded(self, tracepoints: Collection[str]) -> None:
         """Set which tracepoints were enabled; else what occurs is taken for it."""
-        self._recorded = frozenset(map(present_name, tracepoints))
+        self._recorded = frozenset(OLD_NAMES.get(name, name) for name in tracepoints)
         self._set_letters(self._recorded)
 
     def _set_letters(self, tracepoints: Collection[str]) -> None:
@@ -142,7 +142,7 @@ class TracepointSource(ForeignSource):
             for loss in batch.losses:
                 self.add_loss(*loss)
             rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
-            self._met.update(present_name(r.event) for r in rows)
+            self._met.update(OLD_NAMES.get(r.event, r.event) for r in rows)
             names = self._names.rows(rows)
             events = translate([r for r in rows if r.event != THREAD_NAMES], names)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
