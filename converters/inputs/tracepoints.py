@@ -212,7 +212,8 @@ class TracepointSource(ForeignSource):
             # What does not occur in I/O that needs none of it is no limit of the recording.
             costs, how = _COSTS[:3], ("does not occur", "do not occur")
         met = frozenset(self._met) if self._recorded is None else self._recorded
-        for names, cost, needs in costs:
+        for some, others, cost in costs:
+            names, needs = some.split(), others.split()
             if met.isdisjoint(names) and not (needs and met.isdisjoint(needs)):
                 self.remark(f"{' and '.join(names)} {how[len(names) > 1]}: {cost}")
         if self.passed_over:
@@ -226,45 +227,29 @@ def _passed_over(counts: Counter[str]) -> str:
     return ", ".join(shown)
 
 
-_BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
+_BEGINNINGS = "block_getrq block_io_start block_rq_insert"
 """Tracepoints of requests that are not issued yet."""
 
-_QUEUED = ("block_bio_queue",)
-_COSTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+_QUEUED = "block_bio_queue"
+_MERGES = "block_bio_backmerge block_bio_frontmerge"
+_COSTS: tuple[tuple[str, str, str], ...] = (
     (
-        ("block_rq_complete",),
+        "block_rq_complete",
+        "",
         "no request and no bio of one ends, so there are no latencies of them",
-        (),
     ),
-    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device", ()),
-    (_QUEUED, WITHOUT_BIOS, ()),
+    ("block_rq_issue", "", "I/O in queues cannot be told from I/O at the device"),
+    (_QUEUED, "", WITHOUT_BIOS),
+    (_BEGINNINGS, "", "a request begins when it is issued; the time in queues is not divided"),
+    (_MERGES, _QUEUED, "which bios a merged request serves is known by sectors alone"),
+    ("block_split", _QUEUED, "bios that were split end with one of their pieces, or not at all"),
     (
-        _BEGINNINGS,
-        "a request begins when it is issued; the time in queues is not divided",
-        (),
-    ),
-    (
-        ("block_bio_backmerge", "block_bio_frontmerge"),
-        "which bios a merged request serves is known by sectors alone",
-        _QUEUED,
-    ),
-    (
-        ("block_split",),
-        "bios that were split end with one of their pieces, or not at all",
-        _QUEUED,
-    ),
-    (
-        ("block_bio_remap",),
+        *("block_bio_remap", _QUEUED),
         "partitions and the devices below dm and md are not linked to what was sent to them",
-        _QUEUED,
     ),
-    (
-        ("block_bio_complete",),
-        "bios of devices without requests (dm, md, zram) do not end",
-        _QUEUED,
-    ),
-    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice", ()),
-    (("block_rq_merge",), "requests that were merged into others do not end", _BEGINNINGS),
+    ("block_bio_complete", _QUEUED, "bios of devices without requests (dm, md, zram) do not end"),
+    ("block_rq_requeue", "", "a request that the driver returned seems to be issued twice"),
+    ("block_rq_merge", _BEGINNINGS, "requests that were merged into others do not end"),
 )
-"""Tracepoints of which one would do; what it costs that all of them are missing; and tracepoints
-without all of which that says nothing new."""
+"""Tracepoints of which one would do; tracepoints without all of which that says nothing new; and
+what it costs that all of the first are missing."""

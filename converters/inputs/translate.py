@@ -65,15 +65,12 @@ class TracepointRows:
 
     def without(self, rows: Bool) -> "TracepointRows":
         keep = ~rows
-        return TracepointRows(
-            self.event,
-            self.time[keep],
-            self.cpu[keep],
-            self.pid[keep],
-            self.arrival[keep],
-            {name: column[keep] for name, column in self.columns.items()},
-            None if self.tgid is None else self.tgid[keep],
-            None if self.comm is None else self.comm[keep],
+        return replace(
+            self,
+            **{n: getattr(self, n)[keep] for n in ("time", "cpu", "pid", "arrival")},
+            columns={name: column[keep] for name, column in self.columns.items()},
+            tgid=None if self.tgid is None else self.tgid[keep],
+            comm=None if self.comm is None else self.comm[keep],
         )
 
 

@@ -28,14 +28,10 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.payloads import End, LossWindow
 
 _ENTRY = np.dtype(
-    [
-        ("offset", "<u8"),
-        ("word0", "<u8"),
-        ("word1", "<u8"),
-        ("sequence", "<u4"),
-        ("type", "u1"),
-        ("zero", "V3"),
-    ]
+    {
+        "names": ["offset", "word0", "word1", "sequence", "type", "zero"],
+        "formats": ["<u8", "<u8", "<u8", "<u4", "u1", "V3"],
+    }
 )
 """frames.INDEX_ENTRY: a frame's file offset, the words of its header, its number and type."""
 _CALLED = {

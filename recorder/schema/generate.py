@@ -61,6 +61,15 @@ _SHARED_START = """\
 """
 
 
+_NUMBERS = (
+    "BLOCK_BYTES NO_TAG:#x NO_SECTOR:#x:ULL CHAIN_SLOTS CHAIN_COUNT:#x:ULL Q_FLAG_OWN Q_FLAG_FILE "
+    "Q_FLAG_DEVICE Q_FLAG_SWAP Q_TURN_SHIFT CALL_TURNS CALL_REPEAT_NS::ULL STATE_IO_WAIT:#x:U "
+    "D_FLAG_CHAIN_CUT LIGHT_GOES_ON LIGHT_COARSE LIGHT_UNIT LIGHT_NONE:#x:U LIGHT_MANY:#x "
+    "FILE_NAME_LAST FILE_NAME_CUT FILE_NAME_DELETED MAX_RECORD_BYTES"
+)
+"""Numbers of `records` that programs use, in the order of the header: name:format:suffix in C."""
+
+
 def header_text() -> str:
     """Return the text of `bpf/records.h`: constants, `enum bt_kind`, a struct for each record."""
     lines = [
@@ -68,32 +77,11 @@ def header_text() -> str:
         "",
         f"#define BT_TIMESTAMP_BITS {records.TIMESTAMP_BITS}",
         f"#define BT_TIMESTAMP_MASK ((1ULL << {records.TIMESTAMP_BITS}) - 1)",
-        f"#define BT_BLOCK_BYTES {records.BLOCK_BYTES}",
-        f"#define BT_NO_TAG {records.NO_TAG:#x}",
-        f"#define BT_NO_SECTOR {records.NO_SECTOR:#x}ULL",
-        f"#define BT_CHAIN_SLOTS {records.CHAIN_SLOTS}",
-        f"#define BT_CHAIN_COUNT {records.CHAIN_COUNT:#x}ULL",
-        f"#define BT_Q_FLAG_OWN {records.Q_FLAG_OWN}",
-        f"#define BT_Q_FLAG_FILE {records.Q_FLAG_FILE}",
-        f"#define BT_Q_FLAG_DEVICE {records.Q_FLAG_DEVICE}",
-        f"#define BT_Q_FLAG_SWAP {records.Q_FLAG_SWAP}",
-        f"#define BT_Q_TURN_SHIFT {records.Q_TURN_SHIFT}",
-        f"#define BT_CALL_TURNS {records.CALL_TURNS}",
-        f"#define BT_CALL_REPEAT_NS {records.CALL_REPEAT_NS}ULL",
-        f"#define BT_STATE_IO_WAIT {records.STATE_IO_WAIT:#x}U",
-        f"#define BT_D_FLAG_CHAIN_CUT {records.D_FLAG_CHAIN_CUT}",
-        f"#define BT_LIGHT_GOES_ON {records.LIGHT_GOES_ON}",
-        f"#define BT_LIGHT_COARSE {records.LIGHT_COARSE}",
-        f"#define BT_LIGHT_UNIT {records.LIGHT_UNIT}",
-        f"#define BT_LIGHT_NONE {records.LIGHT_NONE:#x}U",
-        f"#define BT_LIGHT_MANY {records.LIGHT_MANY:#x}",
-        f"#define BT_FILE_NAME_LAST {records.FILE_NAME_LAST}",
-        f"#define BT_FILE_NAME_CUT {records.FILE_NAME_CUT}",
-        f"#define BT_FILE_NAME_DELETED {records.FILE_NAME_DELETED}",
-        f"#define BT_MAX_RECORD_BYTES {records.MAX_RECORD_BYTES}",
-        "",
-        "enum bt_kind {",
     ]
+    for word in _NUMBERS.split():
+        name, form, suffix = [*word.split(":"), "", ""][:3]
+        lines.append(f"#define BT_{name} {getattr(records, name):{form}}{suffix}")
+    lines += ["", "enum bt_kind {"]
     lines += [f"\tBT_{record.kind.name} = {int(record.kind)}," for record in RECORDS]
     lines.append("};")
     for record in RECORDS:
