@@ -36,31 +36,41 @@ _PLAIN: dict[Any, str] = {
 
 @cache
 def _form(kind: Any) -> tuple[Any, ...]:
-    """Return a type as `_check` reads it: what it is, then the forms or types of its parts."""
+    """Return a type as `_check` reads it: what it is, in words what is wanted, and its parts."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Required, NotRequired):
         return _form(inner[0])
-    if origin is Annotated:  # a type that annotates another takes its place
-        base, *marks = inner
-        return "all", [
-            (Range, base, mark)
-            if isinstance(mark, Range)
-            else ((mark,) if isinstance(mark, Mark) else _form(mark))
-            for mark in marks
-        ]
+    if origin is Annotated:  # what annotates a type takes its place
+        forms = [_marked(inner[0], mark) for mark in inner[1:]]
+        return forms[0] if len(forms) == 1 else ("all", "", forms)
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
-        forms = {key: _form(hint) for key, hint in hints.items()}
-        return "object", forms, [key for key in forms if key in kind.__required_keys__]
-    if origin is list or origin is tuple:
-        return origin, [_form(item) for item in inner]
+        needed = [key for key in hints if key in kind.__required_keys__]
+        return "object", "an object", {key: _form(hint) for key, hint in hints.items()}, needed
+    if origin is list:
+        return list, "a list", _form(inner[0])
+    if origin is tuple:
+        return tuple, f"a list of {len(inner)}", [_form(item) for item in inner]
     if origin is dict:
-        return dict, _form(inner[0]), _form(inner[1])
+        return dict, "an object", _form(inner[0]), _form(inner[1])
     if kind is Any:
-        return (Mark.UNREAD,)
+        return Mark.UNREAD, ""
     kinds = inner if origin is UnionType else (kind,)
     wanted = " or ".join(_PLAIN[one] for one in kinds)
-    return "plain", (*kinds, int) if float in kinds else kinds, bool in kinds, wanted
+    return "plain", wanted, (*kinds, int) if float in kinds else kinds, bool in kinds
+
+
+def _marked(kind: Any, mark: Any) -> tuple[Any, ...]:
+    """Return the form of a type with a Range, a Mark, or another type in its place."""
+    if isinstance(mark, Range):
+        number = "a number" if kind is float else "a whole number"
+        wanted = f"{number} from {mark.least} to {mark.most}"
+        if kind is str:
+            return "digits", wanted, mark.most, len(str(mark.most))
+        return Range, wanted, int | float if kind is float else int, *mark
+    if mark == Mark.BASE64:
+        return "all", "", [_form(str), (mark, "records in base64")]
+    return (mark, "a multiple of 8") if isinstance(mark, Mark) else _form(mark)
 
 
 def check(value: Any, kind: Any, where: str = "") -> None:
@@ -74,59 +84,51 @@ def check(value: Any, kind: Any, where: str = "") -> None:
 
 def _check(value: Any, form: tuple[Any, ...], where: str) -> None:
     what = form[0]
-    if wanted := _wanted(value, form):
+    if not _is_right(value, form):
         shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
         shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
-        raise DamagedError(f"has {shown} as {where}, not {wanted}")
+        raise DamagedError(f"has {shown} as {where}, not {form[1]}")
     if what == "all":
-        for one in form[1]:
+        for one in form[2]:
             _check(value, one, where)
     elif what == "object":
-        if missing := [key for key in form[2] if key not in value]:
+        if missing := [key for key in form[3] if key not in value]:
             raise DamagedError(f"has no {missing[0]} in {where}")
-        for key, inner in form[1].items():
+        for key, inner in form[2].items():
             if key in value:
                 _check(value[key], inner, f"{where}.{key}" if where else key)
     elif what is dict:
         for key, item in value.items():
-            _check(key, form[1], f"a key of {where}")
-            _check(item, form[2], f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
+            _check(key, form[2], f"a key of {where}")
+            _check(item, form[3], f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
     elif what is list or what is tuple:
-        inners = form[1] * len(value) if what is list else form[1]
         for index, item in enumerate(value):
-            _check(item, inners[index], f"{where}[{index}]" if what is list else where)
+            inner, at = (form[2], f"{where}[{index}]") if what is list else (form[2][index], where)
+            _check(item, inner, at)
 
 
-def _wanted(value: Any, form: tuple[Any, ...]) -> str:
-    """Return what a value is not, and should be, apart from its parts; "": it is right."""
-    what, right, wanted = form[0], True, ""
+def _is_right(value: Any, form: tuple[Any, ...]) -> Any:
+    """Return whether a value is of a form, apart from its parts."""
+    what = form[0]
     if what == "plain":
-        _, kinds, takes_bool, wanted = form
-        right = isinstance(value, kinds) and (takes_bool or not isinstance(value, bool))
-    elif what is Range:
-        _, kind, (least, most) = form
-        wanted = f"{'a number' if kind is float else 'a whole number'} from {least} to {most}"
-        if kind is str:  # a key
-            right = value.isdecimal() and len(value) <= len(str(most)) and int(value) <= most
-        else:
-            right = isinstance(value, int | float if kind is float else int)
-            right = right and not isinstance(value, bool) and least <= value <= most
-    elif what == "object" or what is dict:
-        right, wanted = isinstance(value, dict), "an object"
-    elif what is list:
-        right, wanted = isinstance(value, list), "a list"
-    elif what is tuple:
-        right = isinstance(value, list) and len(value) == len(form[1])
-        wanted = f"a list of {len(form[1])}"
-    elif what == Mark.RECORD_SIZE:
-        right, wanted = value % 8 == 0, "a multiple of 8"
-    elif what == Mark.BASE64:
-        wanted = "records in base64" if isinstance(value, str) else "a text"
+        return isinstance(value, form[2]) and (form[3] or not isinstance(value, bool))
+    if what == "digits":  # of a key, which is a text
+        return value.isdecimal() and len(value) <= form[3] and int(value) <= form[2]
+    if what is Range:
+        is_number = isinstance(value, form[2]) and not isinstance(value, bool)
+        return is_number and form[3] <= value <= form[4]
+    if what == "object" or what is dict:
+        return isinstance(value, dict)
+    if what is list:
+        return isinstance(value, list)
+    if what is tuple:
+        return isinstance(value, list) and len(value) == len(form[2])
+    if what == Mark.BASE64:
         try:
             base64.b64decode(value, validate=True)
-        except (TypeError, ValueError):
-            right = False
-    return "" if right else wanted
+        except ValueError:
+            return False
+    return what != Mark.RECORD_SIZE or value % 8 == 0
 
 
 def note(value: Any) -> tuple[str, dict[str, Any]]:
