@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the shape of the JSON in a log, which may be made up although its checksums are right.
 
+And packs a log's header, notes, losses and end as JSON that another file format can carry.
+
 What a value may be is said by a type (schema/payloads.py). A key may be absent, and a key that the
 type does not list may hold anything: a newer recorder may have written it.
 """
 
 import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
 from typing import (
@@ -19,8 +23,9 @@ from typing import (
     is_typeddict,
 )
 
-from biotrail.recorder.log.frames import DamagedError
-from biotrail.recorder.schema.payloads import NOTES, Mark, Range
+from biotrail.recorder.log.frames import DamagedError, decode_json, encode_json
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import NOTES, End, Header, LossWindow, Mark, Range
 from biotrail.recorder.schema.strings import characters
 
 _MAX_DEPTH = 50
@@ -163,4 +168,80 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {plain(key): plain(item, depth + 1) for key, item in value.items()}
+    return value
+
+
+@dataclass
+class Facts:
+    """All that a log holds beside its records, as in LogReader's attributes.
+
+    notes: (name, payload). end: None where the log has none.
+    """
+
+    header: dict[str, Any]
+    notes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] | None = None
+
+
+def pack_facts(facts: Facts) -> dict[str, str]:
+    """Return the facts as JSON text by name: "header", "notes", "losses", "end".
+
+    notes: a list of {"name", "payload"}. end: {"end": …}, or {} where there is none. Bytes that are
+    no UTF-8 become U+FFFD. Raises DamagedError where a value is nested too deeply.
+    """
+    return {
+        "header": pack_json(facts.header),
+        "notes": pack_json([{"name": name, "payload": what} for name, what in facts.notes]),
+        "losses": pack_json(facts.losses),
+        "end": pack_json({} if facts.end is None else {"end": facts.end}),
+    }
+
+
+def pack_json(value: Any) -> str:
+    """Return `value` as JSON that is valid UTF-8; raises DamagedError: it is nested too deeply."""
+    return encode_json(plain(value)).decode()
+
+
+def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
+    """Return the facts that `pack_facts` packed, checked as a log's are.
+
+    `name`: of the file, for messages. `packed`: JSON in UTF-8 by name; other keys are ignored.
+    Raises LogFormatError where a part is missing, is no valid JSON, is nested too deeply, or has
+    another shape.
+    """
+    try:
+        shapes = {"header": dict, "notes": list, "losses": list, "end": dict}
+        header, found, losses, ended = (
+            plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
+        )
+        check(header, Header)
+        notes = [note(value) for value in found]
+        check(losses, list[LossWindow])
+        end = ended.get("end")
+        if end is not None:
+            check(end, End)
+    except KeyError as error:
+        raise LogFormatError(
+            f"{name}: the log's {error.args[0]} is missing; make it again from the log"
+        ) from None
+    except DamagedError as error:
+        raise LogFormatError(
+            f"{name}: what it says of its log {error}: no biotrail writes that; make it again from "
+            "the log"
+        ) from None
+    return Facts(header, notes, losses, end)
+
+
+def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
+    """Return the object that `data` holds as JSON, without checking its shape.
+
+    `name`, `what`: the file and the part of it ("the …"), for messages. Bytes that are no UTF-8
+    become surrogate escapes. Raises LogFormatError where `data` is no valid JSON, no object, or has
+    too many values (MAX_JSON_VALUES).
+    """
+    try:
+        value: dict[str, Any] = decode_json(data, dict)
+    except DamagedError as error:
+        raise LogFormatError(f"{name}: {what} {error}; make it again from the log") from None
     return value
