@@ -57,10 +57,6 @@ class Column:
     offsets: dict[int, int]
     """Byte offset of the field in a record, by kind."""
 
-    @property
-    def text(self) -> bool:
-        return bool(self.dtype.kind == "S")
-
 
 COLUMNS: dict[str, Column] = {}
 """A Column for each field of all record kinds, by its name."""
@@ -149,7 +145,7 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     """Return a record field as an Arrow array. words: per word after the first, of all rows."""
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
-    if column.text:
+    if column.dtype.kind == "S":
         whole = np.stack(words[word : word + (rest + size + 7) // 8], axis=1)
         text = np.ascontiguousarray(whole.view(np.uint8)[:, rest : rest + size])
         return _texts(text.view(column.dtype).ravel().tolist(), pa.binary())
@@ -255,7 +251,7 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8
     size = column.dtype.itemsize
-    if column.text:
+    if column.dtype.kind == "S":
         text = np.array(cells.to_pylist(), column.dtype)
         place = slice(word, word + (rest + size + 7) // 8)
         whole = np.ascontiguousarray(words[place].T).view(np.uint8)
