@@ -35,7 +35,7 @@ from biotrail.recorder.log import LogReader, LogWriter, Segment
 from biotrail.recorder.log.chunks import CLOCK_KEYS
 from biotrail.recorder.log.columns import record_starts
 from biotrail.recorder.log.frames import Codec
-from biotrail.recorder.log.packing import Packer
+from biotrail.recorder.log.writer import Packer
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes

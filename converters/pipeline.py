@@ -58,25 +58,6 @@ def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, 
     return ready, Events.join([after for _, after in halves]), edge
 
 
-def pieces(events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
-    """Yield (events, end): the time-sorted events in windows, in order, as views.
-
-    Windows have at most `size` events, the last one fewer than twice as many, maybe none. Events of
-    one time stay together: if more than `size` have the first time of what is left, all that is
-    left is the last window. end: ns, before which all events were yielded; the last is `edge`.
-    """
-    while len(events) >= 2 * max(size, 1):
-        end = int(events.ts[size])
-        cut = int(np.searchsorted(events.ts, end))
-        if not cut:
-            break
-        window, events = events.split(cut)
-        yield window, end
-    left = [events]
-    del events
-    yield left.pop(), edge
-
-
 if TYPE_CHECKING:
     from biotrail.converters.calls.division import CallDivider
     from biotrail.converters.sites.joining import LifeJoiner
@@ -209,7 +190,7 @@ class Trace:
                 waiting = 0
                 continue
             complete_to, waiting = edge, len(pending)
-            yield from pieces(self._complete_columns(ready.pop()), edge, piece_size)
+            yield from self._pieces(ready.pop(), edge, piece_size)
         pending = Events.join([pending, *parts])
         self._apply_notes()
         self.account.unknown = dict(self.reader.unknown)
@@ -219,7 +200,7 @@ class Trace:
             stopped = (self.reader.end or {}).get("stopped", {}).get("monotonic")
             end = max(end, stopped or max(read_to, self.start))
         end = min(max(end, complete_to, self._reached), last)
-        yield from pieces(self._complete_columns(pending), end, piece_size)
+        yield from self._pieces(pending, end, piece_size)
 
     def _parts(self, margin: int) -> Iterator[Part]:
         """Yield the reader's parts (a chunk of a log each), with only the events within `span`.
@@ -411,14 +392,29 @@ class Trace:
         result = light.build(end, final=True)
         yield result.events, result, end, end
 
-    def _complete_columns(self, events: Events) -> Events:
-        """Set `number`, `stack`, `file` and `path` of the events, in the log's order, in place."""
+    def _pieces(self, events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
+        """Yield (events, end): the log's next events, sorted by time, in windows, as views.
+
+        Sets their `number`, `stack`, `file` and `path`. Windows have at most `size` events, the
+        last one fewer than twice as many, maybe none. Events of one time stay together: if more
+        than `size` have the first time of what is left, all that is left is the last window. end:
+        ns, before which all events were yielded; the last is `edge`.
+        """
         self.stacks.attach(events)
         attach_files(events, self.context.files, self.context.flag_mask("META"))
         attach_path(events, self._calls, self.reader.damaged)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)
         self._numbered += len(events)
-        return events
+        while len(events) >= 2 * max(size, 1):
+            end = int(events.ts[size])
+            cut = int(np.searchsorted(events.ts, end))
+            if not cut:
+                break
+            window, events = events.split(cut)
+            yield window, end
+        left = [events]
+        del events
+        yield left.pop(), edge
 
     def _add_names(self, events: Events) -> None:
         self._apply_notes()  # `mounts` notes come before the files on these mounts

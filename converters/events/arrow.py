@@ -41,7 +41,6 @@ RENAMED = {"number": "call_number"}
 """Name of a record's field → name of its column, where a table of events has another column of the
 field's name: `number` is the event's own."""
 
-_LEFT_OUT = frozenset({"head", "reserved"})
 _TIME_MASK = (1 << TIMESTAMP_BITS) - 1
 _CODES = {letter: code for code, letter in enumerate(LETTERS)}
 
@@ -58,30 +57,21 @@ class Column:
     offsets: dict[int, int]
     """Byte offset of the field in a record, by kind."""
 
-    @property
-    def text(self) -> bool:
-        return bool(self.dtype.kind == "S")
 
-
-def _columns() -> dict[str, Column]:
-    """Return a Column for each field of all record kinds, by its name."""
-    found: dict[str, Column] = {}
-    for record in RECORDS:
-        places: dict[str, Any] = dict(record.dtype.fields or {})
-        for field in record.fields:
-            if field.name in _LEFT_OUT:
-                continue
-            name, dtype = RENAMED.get(field.name, field.name), np.dtype(field.dtype)
-            kind = pa.binary() if dtype.kind == "S" else pa.from_numpy_dtype(dtype)
-            kind = pa.list_(kind) if field.count > 1 else kind
-            column = found.setdefault(name, Column(name, kind, dtype, field.count, {}))
-            if column.dtype != dtype:
-                raise TypeError(f"{field.name} is {dtype} and {column.dtype}")
-            column.offsets[int(record.kind)] = places[field.name][1]
-    return found
-
-
-COLUMNS = _columns()
+COLUMNS: dict[str, Column] = {}
+"""A Column for each field of all record kinds, by its name."""
+for _record in RECORDS:
+    _places: dict[str, Any] = dict(_record.dtype.fields or {})
+    for _field in _record.fields:
+        if _field.name in ("head", "reserved"):
+            continue
+        _name, _dtype = RENAMED.get(_field.name, _field.name), np.dtype(_field.dtype)
+        _kind = pa.binary() if _dtype.kind == "S" else pa.from_numpy_dtype(_dtype)
+        _kind = pa.list_(_kind) if _field.count > 1 else _kind
+        _column = COLUMNS.setdefault(_name, Column(_name, _kind, _dtype, _field.count, {}))
+        if _column.dtype != _dtype:
+            raise TypeError(f"{_field.name} is {_dtype} and {_column.dtype}")
+        _column.offsets[int(_record.kind)] = _places[_field.name][1]
 SCHEMA = pa.schema([*OWN.items(), *((c.name, c.type) for c in COLUMNS.values())])
 
 
@@ -155,7 +145,7 @@ def _cell(column: Column, offset: int, words: list[U64]) -> pa.Array:
     """Return a record field as an Arrow array. words: per word after the first, of all rows."""
     word, rest = offset // 8 - 1, offset % 8
     size = column.dtype.itemsize
-    if column.text:
+    if column.dtype.kind == "S":
         whole = np.stack(words[word : word + (rest + size + 7) // 8], axis=1)
         text = np.ascontiguousarray(whole.view(np.uint8)[:, rest : rest + size])
         return _texts(text.view(column.dtype).ravel().tolist(), pa.binary())
@@ -218,7 +208,12 @@ def read_events(read: Read, names: frozenset[str]) -> tuple[Events, I64]:
                 cells = values[column.name].slice(start, end - start)
                 _put(words[:, start:end], column, column.offsets[kind], cells)
     words[0] |= ts.view(np.uint64) & np.uint64(_TIME_MASK)
-    order = _order(ts, chunk, tie)
+    if tie.any():
+        order = np.lexsort((tie, ts, chunk))
+    elif len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():
+        order = np.argsort(ts, kind="stable")  # kinds tell the rest
+    else:
+        order = np.lexsort((ts, chunk))
     made = Events(
         ts.take(order),
         cpu.take(order),
@@ -256,7 +251,7 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
         raise ValueError(f"{column.name} is null in rows whose kind has this field")
     word, rest = offset // 8, offset % 8
     size = column.dtype.itemsize
-    if column.text:
+    if column.dtype.kind == "S":
         text = np.array(cells.to_pylist(), column.dtype)
         place = slice(word, word + (rest + size + 7) // 8)
         whole = np.ascontiguousarray(words[place].T).view(np.uint8)
@@ -272,12 +267,3 @@ def _put(words: U64, column: Column, offset: int, cells: Any) -> None:
         words[word] = _values(cells)
     else:
         words[word].view(column.dtype)[rest // size :: 8 // size] = _values(cells)
-
-
-def _order(ts: I64, chunk: I64, tie: NDArray[np.int32]) -> NDArray[np.intp]:
-    """Return the indices that sort rows by chunk, time, tie; stable, as kinds tell the rest."""
-    if tie.any():
-        return np.lexsort((tie, ts, chunk))
-    if len(chunk) and chunk[0] == chunk[-1] and chunk.min() == chunk.max():
-        return np.argsort(ts, kind="stable")
-    return np.lexsort((ts, chunk))

@@ -122,7 +122,8 @@ class Context:
         elif name == "titles":
             self.titles.add(payload)
         elif name == "mounts":
-            self.files.add_mounts(dict(payload))
+            for dev, pairs in payload.items():
+                self.files.mounts[int(dev)] = [(root, point) for root, point in pairs]
         elif name == "stacks":
             stacks = payload.get("wait", {}).items()
             self.wait_stacks.update({int(k): tuple(f[0] for f in frames) for k, frames in stacks})

@@ -33,16 +33,8 @@ _NEAR = 4
 """Rows after its Q or C in which a record that says more of it mostly is."""
 _LOW = np.uint64(0xFFFFFFFF)
 _RQ_KINDS = (
-    Kind.START,
-    Kind.I,
-    Kind.R,
-    Kind.RQ_MERGE,
-    Kind.D,
-    Kind.C,
-    Kind.E,
-    Kind.RQ_REMAP,
-    Kind.CHAIN,
-    Kind.DONE,
+    *(Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D, Kind.C),
+    *(Kind.E, Kind.RQ_REMAP, Kind.CHAIN, Kind.DONE),
 )
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 

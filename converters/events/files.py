@@ -6,10 +6,10 @@ was recorded: FILE_NAME records are written again when I/O finds it renamed.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from fnmatch import translate
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -168,7 +168,8 @@ class FileNames:
         """Another reading of the log, to its end, whose names are taken; None: this reading's."""
         self.renamed: list[int] = []
         """Rows of files whose path has changed, in that order; it grows while the log is read."""
-        self._mounts: dict[int, list[tuple[str, str]]] = {}
+        self.mounts: dict[int, list[tuple[str, str]]] = {}
+        """(mounted directory, mount point) pairs by file system (dev_t); they grow likewise."""
         self.labels: Labels | None = None
         """What people call files; None: no labels were given."""
 
@@ -181,10 +182,6 @@ class FileNames:
         paths = ["" if row == NO_FILE else self[row].path for row in found.tolist()]
         kernel = np.array([path.startswith(_KERNEL_FILES) for path in paths], dtype=np.bool_)
         return np.asarray(kernel[of], dtype=np.bool_)
-
-    def add_mounts(self, payload: Mapping[str, Any]) -> None:
-        for dev, pairs in payload.items():
-            self._mounts[int(dev)] = [(str(root), str(point)) for root, point in pairs]
 
     def add_records(self, events: Events) -> None:
         """Add the paths of a window's FILE_NAME records; a file's last path counts.
@@ -238,7 +235,7 @@ class FileNames:
         """Return the (root, mount point) with the longest root that shows a path of `dev`."""
         fits = [
             (root, point)
-            for root, point in self._mounts.get(dev, [])
+            for root, point in self.mounts.get(dev, [])
             if root in ("/", inside) or inside.startswith(f"{root}/")
         ]
         return max(fits, key=lambda pair: len(pair[0]), default=None)
@@ -285,7 +282,7 @@ class FileNames:
         known = self if self.foreseen is None else self.foreseen
         names, was = known._names.get(key), known._were.get(key)
         if names is None:
-            mounted = self._mounts.get(dev)
+            mounted = self.mounts.get(dev)
             place = mounted[0][1] if mounted else self._device_name(dev)
             path = _BY_ADDRESS.get(_btrfs_role(key), "inode {inode} of {place}")
             return File(path.format(inode=inode, place=place), inode, dev, False, False)

@@ -15,17 +15,9 @@ from biotrail.converters.events.tables import I32, I64, NEVER, Bool, EventRows
 
 REQUEST = np.dtype(
     [
-        ("req", "<u8"),
-        ("user_data", "<u8"),
-        ("submitted", "<u8"),
-        ("offset", "<u8"),
-        ("length", "<u4"),
-        ("fd", "<u4"),
-        ("tid", "<u4"),
-        ("opcode", "u1"),
-        ("runner", "u1"),
-        ("joined", "u1"),
-        ("flags", "u1"),
+        *(("req", "<u8"), ("user_data", "<u8"), ("submitted", "<u8"), ("offset", "<u8")),
+        *(("length", "<u4"), ("fd", "<u4"), ("tid", "<u4")),
+        *(("opcode", "u1"), ("runner", "u1"), ("joined", "u1"), ("flags", "u1")),
     ]
 )
 """What a SUBMISSION record says of a bio's request: its fields of the same names. `req` 0: the bio
@@ -36,36 +28,14 @@ NO_CALL = -2
 
 PATH = np.dtype(
     [
-        ("call", "<i4"),
-        ("foreign", "u1"),
-        ("context", "i1"),
-        ("entry", "<i8"),
-        ("args", "<u8", (4,)),
-        ("dirtied", "<i8"),
-        ("tid", "<u4"),
-        ("pid", "<u4"),
-        ("comm", "S16"),
-        ("cgroup", "<u8"),
-        ("hard", "<i8"),
-        ("raised", "<i8"),
-        ("soft", "<i8"),
-        ("irq", "<u4"),
-        ("request", REQUEST),
-        ("held", "u1"),
-        ("waiter", "<u4"),
-        ("backing", "<u8"),
-        ("limit", "<u8"),
-        ("bps", "<u8"),
-        ("iops", "<u4"),
-        ("limits", "<u4"),
-        ("driver", "u1"),
-        ("errors", "u1"),
-        ("timeouts", "u1"),
-        ("sq_head", "<u2"),
-        ("sq_tail", "<u2"),
-        ("begun", "<i8"),
-        ("answered", "<i8"),
-        ("finished", "<i8"),
+        *(("call", "<i4"), ("foreign", "u1"), ("context", "i1"), ("entry", "<i8")),
+        *(("args", "<u8", (4,)), ("dirtied", "<i8"), ("tid", "<u4"), ("pid", "<u4")),
+        *(("comm", "S16"), ("cgroup", "<u8"), ("hard", "<i8"), ("raised", "<i8"), ("soft", "<i8")),
+        *(("irq", "<u4"), ("request", REQUEST), ("held", "u1"), ("waiter", "<u4")),
+        *(("backing", "<u8"), ("limit", "<u8"), ("bps", "<u8"), ("iops", "<u4"), ("limits", "<u4")),
+        *(("driver", "u1"), ("errors", "u1"), ("timeouts", "u1")),
+        *(("sq_head", "<u2"), ("sq_tail", "<u2")),
+        *(("begun", "<i8"), ("answered", "<i8"), ("finished", "<i8")),
     ]
 )
 """What is known of one event. Of a Q: call (number; NO_CALL), foreign (1: a 32-bit program's

@@ -182,13 +182,6 @@ class Commits(Table):
     """Thread that commits, jbd2/DEVICE."""
 
 
-def no_commits() -> Commits:
-    """Return a table without rows."""
-    times = np.zeros(0, dtype=np.int64)
-    ids = np.zeros(0, dtype=np.uint32)
-    return Commits(times, times, times, times, times, ids, ids, ids)
-
-
 @dataclass
 class BioPaths(Table):
     """What is known of the path of some of the window's `bios`, sorted by `number`."""
@@ -257,14 +250,6 @@ class HeldBios(Table):
     """Entry time of the call that waited for it, with `tid` its key; NEVER if not known."""
 
 
-def no_held_bios() -> HeldBios:
-    """Return a table without rows."""
-    times = np.zeros(0, dtype=np.int64)
-    wide, ids = times.astype(np.uint64), times.astype(np.uint32)
-    short, rows = times.astype(np.uint8), times.astype(np.int32)
-    return HeldBios(times, wide, wide, ids, ids, times, short, ids, rows, times)
-
-
 @dataclass
 class Interrupts(Table):
     """How some of the window's `requests` were completed, sorted by `number`."""
@@ -330,8 +315,8 @@ class PathTables:
     """Set by `converters.submissions`, from the two tables below."""
     bio_requests: BioRequests
     request_ends: RequestEnds
-    commits: Commits = field(default_factory=no_commits)
-    held: HeldBios = field(default_factory=no_held_bios)
+    commits: Commits = field(default_factory=Commits.none)
+    held: HeldBios = field(default_factory=HeldBios.none)
     """Of `Lifecycles.bios`."""
-    open_held: HeldBios = field(default_factory=no_held_bios)
+    open_held: HeldBios = field(default_factory=HeldBios.none)
     """Of `Lifecycles.open_bios`."""

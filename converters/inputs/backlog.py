@@ -136,51 +136,44 @@ class LiveSource(LogSource):
                 self._bytes > MOST_WAITING_BYTES
                 or chunk.last_ns - self._waiting[0].last_ns > MOST_WAITING_NS
             ):
-                self._skip(self._waiting.popleft())
+                old = self._waiting.popleft()
+                self._bytes -= _size(old)
+                self.skipped_parts += 1
+                self.skipped_ns += old.last_ns - old.first_ns
+                window = {"offset": old.offset, "start": old.first_ns, "end": old.last_ns}
+                self.damaged.append(window)
+                # A thread's name is recorded once: without it, its later bios would have none.
+                events = self._names_decoder.decode(old)
+                queued = int((events.kind == Kind.Q).sum())
+                self._skips.append(Skip(old.first_ns, old.last_ns, queued))
+                names = events.take(np.isin(events.kind, _NAMING))
+                if len(names):
+                    self._names.append(Part(names, int(old.clock["monotonic"]), None, old.offset))
             self._changed.notify()
 
-    def _skip(self, chunk: Chunk) -> None:
-        self._bytes -= _size(chunk)
-        self.skipped_parts += 1
-        self.skipped_ns += chunk.last_ns - chunk.first_ns
-        window = {"offset": chunk.offset, "start": chunk.first_ns, "end": chunk.last_ns}
-        self.damaged.append(window)
-        # A thread's name is recorded once: without it, its later bios would have none.
-        events = self._names_decoder.decode(chunk)
-        queued = int((events.kind == Kind.Q).sum())
-        self._skips.append(Skip(chunk.first_ns, chunk.last_ns, queued))
-        names = events.take(np.isin(events.kind, _NAMING))
-        if len(names):
-            self._names.append(Part(names, int(chunk.clock["monotonic"]), None, chunk.offset))
-
     def _next(self) -> Chunk | Part | None:
-        """Return the oldest chunk, waiting for one, or a silence; None at the end."""
+        """Return the oldest chunk, waiting for one; None at the end.
+
+        Or a part without events, once, if there were none for SILENCE_NS.
+        """
         while True:
             with self._changed:
                 if not self._waiting and not self._done:
                     self._changed.wait(IDLE_SECONDS)
-                if self._waiting or self._done:
-                    break
+                if self._waiting:
+                    chunk = self._waiting.popleft()
+                    self._bytes -= _size(chunk)
+                    self._written = int(chunk.clock["monotonic"])
+                    self._offset = chunk.offset
+                    return chunk
+                if self._done:
+                    return None
             if self.on_idle is not None:
                 self.on_idle()
-            if (silence := self._silence()) is not None:
-                return silence
-        with self._changed:
-            if not self._waiting:
-                return None
-            chunk = self._waiting.popleft()
-            self._bytes -= _size(chunk)
-        self._written = int(chunk.clock["monotonic"])
-        self._offset = chunk.offset
-        return chunk
-
-    def _silence(self) -> Part | None:
-        """Return a part without events, once, if there were none for SILENCE_NS."""
-        until = time.monotonic_ns() - QUIET_NS
-        if self._written is None or until - self._written < SILENCE_NS:
-            return None
-        self._written = None
-        return Part(Events.empty(), until, None, self._offset, quiet=True)
+            until = time.monotonic_ns() - QUIET_NS
+            if self._written is not None and until - self._written >= SILENCE_NS:
+                self._written = None
+                return Part(Events.empty(), until, None, self._offset, quiet=True)
 
 
 def _size(chunk: Chunk) -> int:

@@ -19,7 +19,6 @@ PEEKED_BYTES = 4096
 PACKED_PEEKED_BYTES = ZSTD_BLOCK + 64
 """Bytes in which zstd's first block ends: its head is at most 18, the block's 3."""
 PIPE = "the path of a log, or of a pipe that you may read"
-_ZEROS_BYTES = 1 << 20
 _LEAST_BYTES = 64
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]+://")
 UTF8_MARK = b"\xef\xbb\xbf"
@@ -42,13 +41,6 @@ class Beginning(NamedTuple):
         given = self.given
         return os.fspath(given) if isinstance(given, str | os.PathLike) else None
 
-    def beyond_zeros(self) -> bytes:
-        """Return the first bytes; of a path behind zeros, which a lost page leaves."""
-        if self.first.strip(b"\0") or not self.first or self.path is None:
-            return self.first
-        with open(self.path, "rb") as stream:
-            return stream.read(_ZEROS_BYTES).lstrip(b"\0")[:PEEKED_BYTES]
-
 
 def begin(given: PathOrStream) -> Beginning:
     """Return the beginning of a path or stream; of a pipe as much as is there, 64 bytes at least.
@@ -67,8 +59,7 @@ def begin(given: PathOrStream) -> Beginning:
     if isinstance(given, str | os.PathLike):
         try:
             with open(given, "rb") as stream:
-                first = stream.read(PEEKED_BYTES)
-                return Beginning(given, first + stream.read(_wanted(first)))
+                return begin(stream)._replace(given=given)
         except OSError:
             return Beginning(given, b"")
     if given.seekable():

@@ -114,34 +114,6 @@ _NS = cython.declare(cython.ulonglong, 1000000000)
 _SECTOR_BYTES = cython.declare(cython.ulonglong, 512)
 _LATEST = cython.declare(cython.ulonglong, 1 << 62)  # ns, as `foreign.MAX_NS`
 _MOST = cython.declare(cython.ulonglong, 0xFFFFFFFF)
-_SPACE = cython.declare(cython.int, 32)
-_NEWLINE = cython.declare(cython.int, 10)
-_RETURN = cython.declare(cython.int, 13)
-_OPEN = cython.declare(cython.int, 40)  # (
-_CLOSE = cython.declare(cython.int, 41)  # )
-_PLUS = cython.declare(cython.int, 43)
-_COMMA = cython.declare(cython.int, 44)
-_MINUS = cython.declare(cython.int, 45)
-_POINT = cython.declare(cython.int, 46)
-_SLASH = cython.declare(cython.int, 47)
-_ZERO = cython.declare(cython.int, 48)
-_ONE = cython.declare(cython.int, 49)
-_NINE = cython.declare(cython.int, 57)
-_COLON = cython.declare(cython.int, 58)
-_LESS = cython.declare(cython.int, 60)
-_A = cython.declare(cython.int, 65)
-_B = cython.declare(cython.int, 66)
-_D = cython.declare(cython.int, 68)
-_F = cython.declare(cython.int, 70)
-_M = cython.declare(cython.int, 77)
-_N = cython.declare(cython.int, 78)
-_R = cython.declare(cython.int, 82)
-_S = cython.declare(cython.int, 83)
-_T = cython.declare(cython.int, 84)
-_W = cython.declare(cython.int, 87)
-_MESSAGE = cython.declare(cython.int, 109)  # m
-_BRACKET = cython.declare(cython.int, 91)  # [
-_BRACKET_END = cython.declare(cython.int, 93)  # ]
 
 # Categories and notes of `blktrace.format`, shifted as in a record's action.
 _READ = cython.declare(cython.ulonglong, 1 << 16)
@@ -180,7 +152,7 @@ def name_hash(
 
 @cython.cfunc
 def _is_digit(byte: cython.int) -> cython.bint:
-    return _ZERO <= byte <= _NINE
+    return ord("0") <= byte <= ord("9")
 
 
 @cython.final
@@ -201,7 +173,7 @@ class _Line:
         if at < 0:
             return -1
         while at < self.end and _is_digit(self.data[at]):
-            value = (value * 10 + (self.data[at] - _ZERO)) & _ALL_BITS
+            value = (value * 10 + (self.data[at] - ord("0"))) & _ALL_BITS
             at += 1
         if at == start or at - start > _MOST_DIGITS:
             return -1
@@ -216,20 +188,20 @@ class _Line:
 
     @cython.cfunc
     def spaces(self, at: cython.longlong) -> cython.longlong:
-        while 0 <= at < self.end and self.data[at] == _SPACE:
+        while 0 <= at < self.end and self.data[at] == ord(" "):
             at += 1
         return at
 
     @cython.cfunc
     def gap(self, at: cython.longlong) -> cython.longlong:
         """Pass over spaces, one at least."""
-        return self.spaces(self.expect(at, _SPACE))
+        return self.spaces(self.expect(at, ord(" ")))
 
     @cython.cfunc
     def word(self, at: cython.longlong) -> cython.longlong:
         """Pass over all that is no space, one byte at least."""
         start: cython.longlong = at
-        while 0 <= at < self.end and self.data[at] != _SPACE:
+        while 0 <= at < self.end and self.data[at] != ord(" "):
             at += 1
         return at if at > start else -1
 
@@ -237,7 +209,7 @@ class _Line:
     def device(self, at: cython.longlong, column: cython.int) -> cython.longlong:
         """Read "8,0" into row[column] as the kernel's number, major << 20 | minor."""
         major: cython.ulonglong
-        at = self.expect(self.number(at, column), _COMMA)
+        at = self.expect(self.number(at, column), ord(","))
         major = self.row[column]
         at = self.number(at, column)
         if at < 0 or major >= 4096 or self.row[column] >= 1048576:
@@ -249,12 +221,12 @@ class _Line:
     def error(self, at: cython.longlong) -> cython.longlong:
         """Read "[0]", "[-5]", or "[65531]", which is -5 without a sign, into row[ERROR]."""
         negative: cython.bint
-        at = self.expect(at, _BRACKET)
-        negative = 0 <= at < self.end and self.data[at] == _MINUS
+        at = self.expect(at, ord("["))
+        negative = 0 <= at < self.end and self.data[at] == ord("-")
         at = self.number(at + 1 if negative else at, ERROR)
         if negative and at >= 0:
             self.row[ERROR] = (0 - self.row[ERROR]) & _ALL_BITS
-        return self.expect(at, _BRACKET_END)
+        return self.expect(at, ord("]"))
 
     @cython.cfunc
     def name(self, at: cython.longlong) -> cython.longlong:
@@ -263,12 +235,12 @@ class _Line:
         Names may have any byte, so they end at the line's last bracket.
         """
         last: cython.longlong = self.end - 1
-        at = self.expect(at, _BRACKET)
+        at = self.expect(at, ord("["))
         if at < 0:
             return -1
-        while last > at and self.data[last] != _BRACKET_END:
+        while last > at and self.data[last] != ord("]"):
             last -= 1
-        if last < at or self.data[last] != _BRACKET_END:
+        if last < at or self.data[last] != ord("]"):
             return -1
         self.row[TEXT_AT] = at
         self.row[TEXT_LENGTH] = last - at
@@ -277,9 +249,9 @@ class _Line:
     @cython.cfunc
     def old_place(self, at: cython.longlong) -> cython.longlong:
         """Read "<- (8,1) 0" into OLD_DEV and OLD_SECTOR."""
-        at = self.expect(self.expect(at, _LESS), _MINUS)
-        at = self.expect(self.spaces(at), _OPEN)
-        at = self.expect(self.device(at, OLD_DEV), _CLOSE)
+        at = self.expect(self.expect(at, ord("<")), ord("-"))
+        at = self.expect(self.spaces(at), ord("("))
+        at = self.expect(self.device(at, OLD_DEV), ord(")"))
         return self.number(self.spaces(at), OLD_SECTOR)
 
     # Events, as ftrace, trace-cmd and perf print them.
@@ -303,16 +275,16 @@ class _Line:
         if shape == REQUEST:
             at = self.spaces(self.number(at, BYTES))
         if shape == REQUEST or shape == REQUEST_ERROR:  # its command, in parentheses
-            at = self.expect(at, _OPEN)
-            while 0 <= at < self.end and self.data[at] != _CLOSE:
+            at = self.expect(at, ord("("))
+            while 0 <= at < self.end and self.data[at] != ord(")"):
                 at += 1
-            at = self.spaces(self.expect(at, _CLOSE))
+            at = self.spaces(self.expect(at, ord(")")))
         at = self.spaces(self.number(at, SECTOR))
-        at = self.spaces(self.expect(at, _SLASH if shape == SPLIT else _PLUS))
+        at = self.spaces(self.expect(at, ord("/") if shape == SPLIT else ord("+")))
         at = self.spaces(self.number(at, COUNT))
         if shape == REMAP:
             return self.old_place(at)
-        if 0 <= at < self.end and self.data[at] != _BRACKET:
+        if 0 <= at < self.end and self.data[at] != ord("["):
             at = self.spaces(self.word(at))  # the I/O priority
         if shape == BIO_ERROR or shape == REQUEST_ERROR:
             return self.error(at)
@@ -322,13 +294,13 @@ class _Line:
     def back_over_spaces(self, at: cython.longlong) -> cython.longlong:
         """Return where the spaces begin that end before `at`; -1 if there is none."""
         end: cython.longlong = at
-        while at > self.start and self.data[at - 1] == _SPACE:
+        while at > self.start and self.data[at - 1] == ord(" "):
             at -= 1
         return at if 0 <= at < end else -1
 
     @cython.cfunc
     def back_over_word(self, at: cython.longlong) -> cython.longlong:
-        while at > self.start and self.data[at - 1] != _SPACE:
+        while at > self.start and self.data[at - 1] != ord(" "):
             at -= 1
         return at
 
@@ -346,7 +318,7 @@ class _Line:
         at: cython.longlong = self.back_over_digits(end)
         point: cython.longlong = -1
         places: cython.longlong
-        if at > self.start and self.data[at - 1] == _POINT:
+        if at > self.start and self.data[at - 1] == ord("."):
             point = at
             at = self.back_over_digits(at - 1)
         if at < 0 or (end - point > 10 and point >= 0):
@@ -361,7 +333,7 @@ class _Line:
         places = end - point
         self.row[DECIMALS] = places
         while point < end:
-            self.row[TIME] = self.row[TIME] * 10 + (self.data[point] - _ZERO)
+            self.row[TIME] = self.row[TIME] * 10 + (self.data[point] - ord("0"))
             point += 1
         while places < 9:
             self.row[TIME] = self.row[TIME] * 10
@@ -376,16 +348,16 @@ class _Line:
         if end <= self.start:
             return -1
         word = self.back_over_word(end)
-        if self.data[end - 1] != _BRACKET_END:
+        if self.data[end - 1] != ord("]"):
             at = self.back_over_spaces(word)
-            if at > self.start and self.data[at - 1] == _BRACKET_END:
+            if at > self.start and self.data[at - 1] == ord("]"):
                 end = at
                 word = self.back_over_word(end)
             else:
                 # The latency format: "1d..1." without brackets.
                 at = self.number(word, CPU)
                 return word if 0 <= at < end else -1
-        if self.data[word] != _BRACKET or self.number(word + 1, CPU) != end - 1:
+        if self.data[word] != ord("[") or self.number(word + 1, CPU) != end - 1:
             return -1
         return word
 
@@ -394,13 +366,13 @@ class _Line:
         """Read thread and process before `at` into PID and TGID; return where the name ends."""
         end: cython.longlong = self.back_over_spaces(at)
         self.row[TGID] = 0
-        if end > self.start and self.data[end - 1] == _CLOSE:
+        if end > self.start and self.data[end - 1] == ord(")"):
             # "(18214)", or "(-----)" where the process is not known.
             at = self.back_over_digits(end - 1)
             if at >= 0:
                 self.number(at, TGID)
             at = end - 1
-            while at > self.start and self.data[at] != _OPEN:
+            while at > self.start and self.data[at] != ord("("):
                 at -= 1
             end = self.back_over_spaces(at)
             if end < 0:
@@ -410,15 +382,15 @@ class _Line:
         at = self.back_over_digits(end)
         if at <= self.start or self.number(at, PID) < 0:
             return -1
-        if self.data[at - 1] == _SLASH:
+        if self.data[at - 1] == ord("/"):
             # perf's "18214/18215": process and thread.
             end = at - 1
             at = self.back_over_digits(end)
             if at <= self.start or self.number(at, TGID) < 0:
                 return -1
-        if self.data[at - 1] == _MINUS:
+        if self.data[at - 1] == ord("-"):
             if end - at == 1 and at - 2 >= self.start:
-                if self.data[at] == _ONE and self.data[at - 2] == _SPACE:
+                if self.data[at] == ord("1") and self.data[at - 2] == ord(" "):
                     self.row[PID] = _ALL_BITS  # perf's -1: a thread that had ended
                     return self.back_over_spaces(at - 1)
             return at - 1
@@ -428,16 +400,16 @@ class _Line:
     def is_name(self, end: cython.longlong) -> cython.bint:
         """Return whether a thread's name can be before `end`: 15 bytes, maybe behind a buffer's."""
         at: cython.longlong = self.start
-        while at < end and self.data[at] == _SPACE:
+        while at < end and self.data[at] == ord(" "):
             at += 1
         if end - at <= _COMM_BYTES:
             return True
         # trace-cmd writes "buffer: " before the events of several buffers.
-        while at < end and self.data[at] != _SPACE:
+        while at < end and self.data[at] != ord(" "):
             at += 1
-        if self.data[at - 1] != _COLON:
+        if self.data[at - 1] != ord(":"):
             return False
-        while at < end and self.data[at] == _SPACE:
+        while at < end and self.data[at] == ord(" "):
             at += 1
         return end - at <= _COMM_BYTES
 
@@ -452,7 +424,7 @@ class _Line:
         found: cython.longlong = -1
         colon: cython.longlong
         for colon in range(self.start + 1, self.end - 1):
-            if self.data[colon] != _COLON or self.data[colon + 1] != _SPACE:
+            if self.data[colon] != ord(":") or self.data[colon + 1] != ord(" "):
                 continue
             if _is_digit(self.data[colon - 1]):
                 at = self.cpu(self.event_time(colon))
@@ -484,11 +456,11 @@ class _Line:
         if at < 0:
             return NO_EVENT
         name = at = self.spaces(at)
-        while at < self.end and self.data[at] != _SPACE:
-            if self.data[at] == _COLON and at + 1 < self.end and self.data[at + 1] != _SPACE:
+        while at < self.end and self.data[at] != ord(" "):
+            if self.data[at] == ord(":") and at + 1 < self.end and self.data[at + 1] != ord(" "):
                 name = at + 1  # perf writes the event's system before the name
             at += 1
-        if at > name and self.data[at - 1] == _COLON:
+        if at > name and self.data[at - 1] == ord(":"):
             at -= 1
         value = name_hash(self.data, name, at)
         for index in range(hashes.shape[0]):
@@ -510,7 +482,7 @@ class _Line:
         if at < 0 or at - start > _SECOND_DIGITS:
             return -1
         seconds = self.row[TIME]
-        start = self.expect(at, _POINT)
+        start = self.expect(at, ord("."))
         at = self.number(start, TIME)
         if at - start != _NS_DIGITS:
             return -1
@@ -526,32 +498,32 @@ class _Line:
         """
         byte: cython.int
         found: cython.ulonglong = 0
-        if 0 <= at < self.end and self.data[at] == _F:
+        if 0 <= at < self.end and self.data[at] == ord("F"):
             found = _FLUSH
             at += 1
         if at < 0 or at >= self.end:
             return -1
         byte = self.data[at]
-        if byte == _W:
+        if byte == ord("W"):
             found |= _WRITE
-        elif byte == _D:
+        elif byte == ord("D"):
             found |= _DISCARD | _WRITE
-        elif byte == _R or byte == _N:
+        elif byte == ord("R") or byte == ord("N"):
             found |= _READ
         else:
             return -1
         at += 1
-        while at < self.end and self.data[at] != _SPACE:
+        while at < self.end and self.data[at] != ord(" "):
             byte = self.data[at]
-            if byte == _F:
+            if byte == ord("F"):
                 found |= _FUA
-            elif byte == _A:
+            elif byte == ord("A"):
                 found |= _AHEAD
-            elif byte == _S:
+            elif byte == ord("S"):
                 found |= _SYNC
-            elif byte == _M:
+            elif byte == ord("M"):
                 found |= _META
-            elif byte == _B:
+            elif byte == ord("B"):
                 found |= _FLUSH
             else:
                 return -1
@@ -575,18 +547,18 @@ class _Line:
     def parentheses(self, at: cython.longlong) -> cython.longlong:
         """Pass over "(…)", if it is there: a command, hashed into COMMAND, or a duration."""
         start: cython.longlong = at
-        if at < 0 or at >= self.end or self.data[at] != _OPEN:
+        if at < 0 or at >= self.end or self.data[at] != ord("("):
             return at
-        while at < self.end and self.data[at] != _CLOSE:
+        while at < self.end and self.data[at] != ord(")"):
             at += 1
         self.row[COMMAND] = name_hash(self.data, start, at)
-        return self.spaces(self.expect(at, _CLOSE))
+        return self.spaces(self.expect(at, ord(")")))
 
     @cython.cfunc
     def place(self, at: cython.longlong) -> cython.longlong:
         """Read "223490 + 8" into SECTOR and BYTES, and pass over the spaces behind."""
         at = self.spaces(self.number(at, SECTOR))
-        at = self.spaces(self.expect(at, _PLUS))
+        at = self.spaces(self.expect(at, ord("+")))
         at = self.spaces(self.number(at, BYTES))
         self.row[BYTES] = (self.row[BYTES] * _SECTOR_BYTES) & _ALL_BITS
         return at
@@ -630,7 +602,7 @@ class _Line:
         Of the sector at which the rest begins blkparse prints the lower 32 bits.
         """
         at = self.spaces(self.number(at, SECTOR))
-        at = self.spaces(self.expect(at, _SLASH))
+        at = self.spaces(self.expect(at, ord("/")))
         at = self.spaces(self.number(at, COUNT))
         if at < 0:
             return -1
@@ -642,8 +614,8 @@ class _Line:
     @cython.cfunc
     def message(self, at: cython.longlong) -> cython.longlong:
         """Read a message, "m   N cfq1 alloced": its text goes into TEXT_AT and TEXT_LENGTH."""
-        at = self.expect(self.gap(self.expect(at, _MESSAGE)), _N)
-        at = self.expect(at, _SPACE)
+        at = self.expect(self.gap(self.expect(at, ord("m"))), ord("N"))
+        at = self.expect(at, ord(" "))
         if at < 0:
             return -1
         self.row[ACTION] = _NOTIFY | _MESSAGE_NOTE
@@ -656,8 +628,8 @@ class _Line:
         """Pass over the cgroup of a message ("1a,1 "), if there is one before its m."""
         here: cython.longlong = at
         comma: cython.bint = False
-        while here < self.end and self.data[here] != _SPACE:
-            comma = comma or self.data[here] == _COMMA
+        while here < self.end and self.data[here] != ord(" "):
+            comma = comma or self.data[here] == ord(",")
             here += 1
         return self.spaces(here) if comma else at
 
@@ -670,11 +642,11 @@ class _Line:
         if at < 0:
             return NO_EVENT
         at = self.cgroup(at)
-        if at < self.end and self.data[at] == _MESSAGE:
+        if at < self.end and self.data[at] == ord("m"):
             return -1 if self.message(at) >= 0 else BAD_EVENT
         act = acts[self.data[at]] if at < self.end else 0
         at += 1
-        if act == _UNPLUG_IO and at < self.end and self.data[at] == _T:
+        if act == _UNPLUG_IO and at < self.end and self.data[at] == ord("T"):
             act = _UNPLUG_TIMER  # UT, an unplug by the scheduler
             at += 1
         self.row[ACTION] = act
@@ -732,10 +704,10 @@ def read_lines(
     one.row = row
     while start < size:
         end = start
-        while end < size and data[end] != _NEWLINE:
+        while end < size and data[end] != ord("\n"):
             end += 1
         following = end + 1
-        while end > start and (data[end - 1] == _RETURN or data[end - 1] == _SPACE):
+        while end > start and (data[end - 1] == ord("\r") or data[end - 1] == ord(" ")):
             end -= 1
         for column in range(NUMBERS):
             row[column] = 0

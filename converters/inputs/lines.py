@@ -40,7 +40,6 @@ class TextFile:
         self._allowance = Allowance()
         self._stream = unpacked(self._file, beginning.first, self._allowance)
         self._lines = 0
-        self._gained = 0
         self.unreadable = 0
         self.problems: list[str] = []
 
@@ -54,8 +53,19 @@ class TextFile:
         A line that is longer than any event's is cut off, and counts as no event. Closes the file
         at the end, but not a stream passed in.
         """
-        rest = b""
-        while data := self._next():
+        rest, gained = b"", 0
+        while True:
+            try:
+                data = self._stream.read(BLOCK_BYTES)
+            except (OSError, *UNPACKING_ERRORS) as error:
+                self.problems.append(
+                    f"{self._name}: cannot be read on behind byte {gained} of the text "
+                    f"({error}): copy the file again; what is before is kept"
+                )
+                break
+            if not data:
+                break
+            gained += len(data)
             data = rest + data
             end = data.rfind(b"\n") + 1
             if not end and len(data) > _LONGEST_LINE:
@@ -77,19 +87,6 @@ class TextFile:
 
     def use(self, count: int) -> None:
         self._allowance.use(count)
-
-    def _next(self) -> bytes:
-        """Return about BLOCK_BYTES; b"" at the end, or, with a problem, at damage."""
-        try:
-            data = self._stream.read(BLOCK_BYTES)
-        except (OSError, *UNPACKING_ERRORS) as error:
-            self.problems.append(
-                f"{self._name}: cannot be read on behind byte {self._gained} of the text "
-                f"({error}): copy the file again; what is before is kept"
-            )
-            return b""
-        self._gained += len(data)
-        return data
 
 
 class Examples:

@@ -47,8 +47,7 @@ class Source(Protocol):
         """The header, with the keys of a log's header (docs/log-format.md)."""
 
     @property
-    def notes(self) -> list[tuple[str, dict[str, Any]]]:
-        pass
+    def notes(self) -> list[tuple[str, dict[str, Any]]]: ...
 
     @property
     def losses(self) -> list[dict[str, Any]]:
@@ -59,27 +58,22 @@ class Source(Protocol):
         """Windows that cannot be read, met so far: offset (bytes), start, end (ns)."""
 
     @property
-    def problems(self) -> list[str]:
-        pass
+    def problems(self) -> list[str]: ...
 
     @property
-    def remarks(self) -> list[str]:
-        pass
+    def remarks(self) -> list[str]: ...
 
     @property
     def end(self) -> dict[str, Any] | None:
         """The end frame's contents; None before it is read, and if the recording has none."""
 
     @property
-    def interrupted(self) -> bool:
-        pass
+    def interrupted(self) -> bool: ...
 
     @property
-    def size(self) -> int:
-        pass
+    def size(self) -> int: ...
 
-    def parts(self) -> Iterator[Part]:
-        pass
+    def parts(self) -> Iterator[Part]: ...
 
 
 @runtime_checkable
@@ -111,6 +105,9 @@ class Indexed(Protocol):
 
         A source without an index yields the names from before `begin`, too.
         """
+
+
+_NAMING = (Kind.TASK, Kind.FILE_NAME)
 
 
 class LogSource(LogReader):
@@ -160,7 +157,8 @@ class LogSource(LogReader):
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.name_chunks(ns):
             self.parts_searched += chunk.offset > 0  # not a note of names
-            parts.append(_naming(decoder.decode(chunk)))
+            events = decoder.decode(chunk)
+            parts.append(events.take(events.rows(*_NAMING)))
         events = Events.join(parts)
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
@@ -170,7 +168,8 @@ class LogSource(LogReader):
             for chunk in self.chunks():
                 part = self.part(chunk)
                 if chunk.last_ns < begin:
-                    part = replace(part, events=_naming(part.events))
+                    named = part.events.rows(*_NAMING)
+                    part = replace(part, events=part.events.take(named))
                 yield part
             return
         for chunk in self.chunks(begin, max(end - 1, begin)):
@@ -183,7 +182,3 @@ class LogSource(LogReader):
         self.unreadable_bytes = self._decoder.unreadable_bytes
         clock = dict(chunk.clock)
         return Part(events, int(clock["monotonic"]), clock, chunk.offset)
-
-
-def _naming(events: Events) -> Events:
-    return events.take(events.rows(Kind.TASK, Kind.FILE_NAME))

@@ -5,6 +5,7 @@ import os
 from typing import BinaryIO, cast
 
 from biotrail.converters.inputs.beginning import (
+    PEEKED_BYTES,
     Beginning,
     PathOrStream,
     begin,
@@ -23,6 +24,7 @@ PERF_MAGIC = b"PERFILE2"
 _PARQUET = b"PAR1"
 _MAYBE_PERFETTO = (b"\x0a", GZIP, ZSTD)  # 0x0a: a packet's tag
 _RECOGNISED_TEXT = 1 << 12
+_ZEROS_BYTES = 1 << 20
 
 
 def open_source(path: str | os.PathLike[str] | BinaryIO | Source) -> Source:
@@ -102,8 +104,11 @@ def _no_log(beginning: Beginning) -> Source | None:
 
         return BlkparseSource(given)
 
+    if path is not None and first and not first.strip(b"\0"):  # a lost page leaves zeros
+        with open(path, "rb") as stream:
+            first = stream.read(_ZEROS_BYTES).lstrip(b"\0")[:PEEKED_BYTES]
     # Much of something else may stand before the first event: perf's header, a page's scripts.
-    if is_text(unpacked(beginning.beyond_zeros(), _RECOGNISED_TEXT)):
+    if is_text(unpacked(first, _RECOGNISED_TEXT)):
         from biotrail.converters.inputs.ftrace.text import TextSource
 
         return TextSource(given)

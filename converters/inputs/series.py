@@ -20,25 +20,17 @@ class SeriesSource:
 
     def __init__(self, sources: Sequence[tuple[str, Source]]) -> None:
         """sources: (name, source) of each file. Raises LogFormatError: of two recordings."""
-        self._files = sorted(sources, key=lambda file: _number(file[1]))
-        self.name = self._files[0][0]
+        files = sorted(sources, key=lambda file: _number(file[1]))
+        self.paths = [name for name, _ in files]
+        self.sources = [source for _, source in files]
+        self.name = self.paths[0]
         self.notes: list[tuple[str, dict[str, Any]]] = []
         self.losses: list[dict[str, Any]] = []
         self.damaged: list[dict[str, int]] = []
         self.unknown: Counter[int] = Counter()
         self.unreadable_bytes = 0
         self._missing: list[str] = []
-        self._refuse_others()
-        self.header = dict(self._files[0][1].header)
-        if len(self._files) > 1:
-            last = _number(self._files[-1][1])
-            self.header["series"] = {**self.header["series"], "last": last}
-        self._copied = [[0, 0, 0] for _ in self._files]
-        self._copy_findings(0)
-
-    def _refuse_others(self) -> None:
-        """Raise LogFormatError unless all are of one rotated recording, each once."""
-        for (name, source), (other, behind) in pairwise(self._files):
+        for (name, source), (other, behind) in pairwise(files):
             if run_of(source) is None or run_of(source) != run_of(behind):
                 raise LogFormatError(
                     f"{name} and {other} are of two recordings, and an archive holds one: give -o "
@@ -49,14 +41,11 @@ class SeriesSource:
                     f"{name} and {other} are the same part (number {_number(source)}) of one "
                     "recording: give each once"
                 )
-
-    @property
-    def paths(self) -> list[str]:
-        return [name for name, _ in self._files]
-
-    @property
-    def sources(self) -> list[Source]:
-        return [source for _, source in self._files]
+        self.header = dict(self.sources[0].header)
+        if len(files) > 1:
+            self.header["series"] = {**self.header["series"], "last": _number(self.sources[-1])}
+        self._copied = [[0, 0, 0] for _ in files]
+        self._copy_findings(0)
 
     @property
     def size(self) -> int:
@@ -65,10 +54,10 @@ class SeriesSource:
 
     @property
     def problems(self) -> list[str]:
-        if len(self._files) == 1:
-            return self._files[0][1].problems
-        problems = [f"{name}: {text}" for name, source in self._files for text in source.problems]
-        return self._missing + problems
+        if len(self.sources) == 1:
+            return self.sources[0].problems
+        named = zip(self.paths, self.sources, strict=True)
+        return self._missing + [f"{name}: {text}" for name, of in named for text in of.problems]
 
     @property
     def remarks(self) -> list[str]:
@@ -81,8 +70,8 @@ class SeriesSource:
         If the files begin with the recording's first, the keys of its `run`, totals of the whole
         recording, replace those of the last file alone.
         """
-        end = self._files[-1][1].end
-        if end is None or len(self._files) == 1 or _number(self._files[0][1]) != 1:
+        end = self.sources[-1].end
+        if end is None or len(self.sources) == 1 or _number(self.sources[0]) != 1:
             return end
         return {**end, **end.get("run", {})}
 
@@ -101,7 +90,7 @@ class SeriesSource:
             done += max(0, source.size)
 
     def _of_file(self, index: int, parts: Iterator[Part], done: int) -> Iterator[Part]:
-        source = self._files[index][1]
+        source = self.sources[index]
         for part in parts:
             self._copy_findings(index)
             part.offset += done
@@ -116,10 +105,10 @@ class SeriesSource:
         complete_to: ns, up to which events of earlier files were read: a gap in the numbers is a
         damaged window from there to the clock reading in the file's header.
         """
-        name, source = self._files[index]
+        name, source = self.paths[index], self.sources[index]
         if index and (devices := source.header.get("devices")):
             self.notes.append(("devices", {"devices": devices}))
-        before, number = _number(self._files[index - 1][1]), _number(source)
+        before, number = _number(self.sources[index - 1]), _number(source)
         if index and number > before + 1:
             start = int(source.header.get("clocks", {}).get("monotonic", complete_to))
             self.damaged.append({"offset": 0, "start": complete_to, "end": max(start, complete_to)})
@@ -130,7 +119,7 @@ class SeriesSource:
         self._copy_findings(index)
 
     def _copy_findings(self, index: int) -> None:
-        source, taken = self._files[index][1], self._copied[index]
+        source, taken = self.sources[index], self._copied[index]
         self.notes += source.notes[taken[0] :]
         self.losses += source.losses[taken[1] :]
         self.damaged += source.damaged[taken[2] :]

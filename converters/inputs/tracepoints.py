@@ -24,7 +24,7 @@ from biotrail.converters.inputs.translate import (
     is_no_errno,
     translate,
 )
-from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, present_name
+from biotrail.recorder.schema.block_events import KIND_OF, NEEDED, OLD_NAMES
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.schema.formats import Format, parse
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -128,7 +128,7 @@ class TracepointSource(ForeignSource):
 
     def set_recorded(self, tracepoints: Collection[str]) -> None:
         """Set which tracepoints were enabled; else what occurs is taken for it."""
-        self._recorded = frozenset(map(present_name, tracepoints))
+        self._recorded = frozenset(OLD_NAMES.get(name, name) for name in tracepoints)
         self._set_letters(self._recorded)
 
     def _set_letters(self, tracepoints: Collection[str]) -> None:
@@ -142,7 +142,7 @@ class TracepointSource(ForeignSource):
             for loss in batch.losses:
                 self.add_loss(*loss)
             rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
-            self._met.update(present_name(r.event) for r in rows)
+            self._met.update(OLD_NAMES.get(r.event, r.event) for r in rows)
             names = self._names.rows(rows)
             events = translate([r for r in rows if r.event != THREAD_NAMES], names)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
@@ -173,26 +173,19 @@ class TracepointSource(ForeignSource):
         if late.any():
             self._left_out["records with times past 146 years"] += int(np.count_nonzero(late))
             rows = rows.without(late)
-        if kind is not None and len(rows):
-            rows = self._of_kernel(kind, rows)
-        return rows if len(rows) else None
-
-    def _of_kernel(self, kind: Kind, rows: TracepointRows) -> TracepointRows:
-        """Count what only older kernels write so; return the rows that are of a bio or request.
-
-        Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
-        """
         columns = rows.columns
-        if "bytes" in columns:
+        # What only older kernels write so.
+        if "bytes" in columns and kind is not None:
             empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
             self._without_size += int(np.count_nonzero(empty))
-        self._has_old_errors |= kind == Kind.C and "errors" in columns
+        self._has_old_errors |= kind == Kind.C and "errors" in columns and len(rows) > 0
         if kind == Kind.BIO_COMPLETE and "error" in columns:
             self._odd_errors += int(np.count_nonzero(is_no_errno(columns["error"])))
+        # Before 5.11 passthrough has a getrq of its own: without a bio, so on device 0.
         if kind == Kind.G and (bare := columns["dev"] == 0).any():
             self.passed_over["block_getrq without a bio"] += int(np.count_nonzero(bare))
-            return rows.without(bare)
-        return rows
+            rows = rows.without(bare)
+        return rows if len(rows) else None
 
     def _report_rest(self) -> None:
         for what, count in self._left_out.items():
@@ -219,7 +212,8 @@ class TracepointSource(ForeignSource):
             # What does not occur in I/O that needs none of it is no limit of the recording.
             costs, how = _COSTS[:3], ("does not occur", "do not occur")
         met = frozenset(self._met) if self._recorded is None else self._recorded
-        for names, cost, needs in costs:
+        for some, others, cost in costs:
+            names, needs = some.split(), others.split()
             if met.isdisjoint(names) and not (needs and met.isdisjoint(needs)):
                 self.remark(f"{' and '.join(names)} {how[len(names) > 1]}: {cost}")
         if self.passed_over:
@@ -233,45 +227,29 @@ def _passed_over(counts: Counter[str]) -> str:
     return ", ".join(shown)
 
 
-_BEGINNINGS = ("block_getrq", "block_io_start", "block_rq_insert")
+_BEGINNINGS = "block_getrq block_io_start block_rq_insert"
 """Tracepoints of requests that are not issued yet."""
 
-_QUEUED = ("block_bio_queue",)
-_COSTS: tuple[tuple[tuple[str, ...], str, tuple[str, ...]], ...] = (
+_QUEUED = "block_bio_queue"
+_MERGES = "block_bio_backmerge block_bio_frontmerge"
+_COSTS: tuple[tuple[str, str, str], ...] = (
     (
-        ("block_rq_complete",),
+        "block_rq_complete",
+        "",
         "no request and no bio of one ends, so there are no latencies of them",
-        (),
     ),
-    (("block_rq_issue",), "I/O in queues cannot be told from I/O at the device", ()),
-    (_QUEUED, WITHOUT_BIOS, ()),
+    ("block_rq_issue", "", "I/O in queues cannot be told from I/O at the device"),
+    (_QUEUED, "", WITHOUT_BIOS),
+    (_BEGINNINGS, "", "a request begins when it is issued; the time in queues is not divided"),
+    (_MERGES, _QUEUED, "which bios a merged request serves is known by sectors alone"),
+    ("block_split", _QUEUED, "bios that were split end with one of their pieces, or not at all"),
     (
-        _BEGINNINGS,
-        "a request begins when it is issued; the time in queues is not divided",
-        (),
-    ),
-    (
-        ("block_bio_backmerge", "block_bio_frontmerge"),
-        "which bios a merged request serves is known by sectors alone",
-        _QUEUED,
-    ),
-    (
-        ("block_split",),
-        "bios that were split end with one of their pieces, or not at all",
-        _QUEUED,
-    ),
-    (
-        ("block_bio_remap",),
+        *("block_bio_remap", _QUEUED),
         "partitions and the devices below dm and md are not linked to what was sent to them",
-        _QUEUED,
     ),
-    (
-        ("block_bio_complete",),
-        "bios of devices without requests (dm, md, zram) do not end",
-        _QUEUED,
-    ),
-    (("block_rq_requeue",), "a request that the driver returned seems to be issued twice", ()),
-    (("block_rq_merge",), "requests that were merged into others do not end", _BEGINNINGS),
+    ("block_bio_complete", _QUEUED, "bios of devices without requests (dm, md, zram) do not end"),
+    ("block_rq_requeue", "", "a request that the driver returned seems to be issued twice"),
+    ("block_rq_merge", _BEGINNINGS, "requests that were merged into others do not end"),
 )
-"""Tracepoints of which one would do; what it costs that all of them are missing; and tracepoints
-without all of which that says nothing new."""
+"""Tracepoints of which one would do; tracepoints without all of which that says nothing new; and
+what it costs that all of the first are missing."""

@@ -65,15 +65,12 @@ class TracepointRows:
 
     def without(self, rows: Bool) -> "TracepointRows":
         keep = ~rows
-        return TracepointRows(
-            self.event,
-            self.time[keep],
-            self.cpu[keep],
-            self.pid[keep],
-            self.arrival[keep],
-            {name: column[keep] for name, column in self.columns.items()},
-            None if self.tgid is None else self.tgid[keep],
-            None if self.comm is None else self.comm[keep],
+        return replace(
+            self,
+            **{n: getattr(self, n)[keep] for n in ("time", "cpu", "pid", "arrival")},
+            columns={name: column[keep] for name, column in self.columns.items()},
+            tgid=None if self.tgid is None else self.tgid[keep],
+            comm=None if self.comm is None else self.comm[keep],
         )
 
 
@@ -145,17 +142,6 @@ class ThreadNames:
             [np.asarray(r.pid if r.tgid is None else r.tgid).astype(np.int64) for r, _ in named]
         )
         tgid = np.where(tgid < 0, pid, tgid)
-        at = self._new(pid, words, time, arrival)
-        if not len(at):
-            return []
-        raw = np.zeros((RAW_WORDS, len(at)), np.uint64)
-        raw[0] = head_words(Kind.TASK, time[at])
-        raw[1] = pid[at].view(np.uint64) & _LOW | tgid[at].view(np.uint64) << _SHIFT_32
-        raw[2:4] = words[:, at]
-        return [NameRows(time[at], cpu[at], arrival[at], raw)]
-
-    def _new(self, pid: I64, words: U64, time: I64, arrival: I64) -> I64:
-        """Return the rows, by time, whose name (words: (2, n)) differs from their thread's last."""
         order = np.lexsort((arrival, time, pid))
         differs = np.ones(len(order), dtype=np.bool_)
         thread, names = pid[order], words[:, order]
@@ -171,7 +157,14 @@ class ThreadNames:
             if name != last and not (tid == 0 and last is not None):
                 self._last[tid] = name
                 new.append(row)
-        return np.array(new, dtype=np.int64)
+        at = np.array(new, dtype=np.int64)
+        if not new:
+            return []
+        raw = np.zeros((RAW_WORDS, len(at)), np.uint64)
+        raw[0] = head_words(Kind.TASK, time[at])
+        raw[1] = pid[at].view(np.uint64) & _LOW | tgid[at].view(np.uint64) << _SHIFT_32
+        raw[2:4] = words[:, at]
+        return [NameRows(time[at], cpu[at], arrival[at], raw)]
 
 
 def _words(comm: Column) -> U64:

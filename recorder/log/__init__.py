@@ -9,9 +9,15 @@ are lost: LogReader reports their file offsets, and the windows of time with mis
 """
 
 from biotrail.recorder.log.chunks import Chunk, Segment
-from biotrail.recorder.log.facts import Facts, pack_facts, pack_json, unpack_facts, unpack_json
 from biotrail.recorder.log.frames import major_of, most_raw
 from biotrail.recorder.log.reader import LogReader
+from biotrail.recorder.log.validation import (
+    Facts,
+    pack_facts,
+    pack_json,
+    unpack_facts,
+    unpack_json,
+)
 from biotrail.recorder.log.writer import LogWriter
 
 __all__ = [

@@ -8,7 +8,7 @@ Likewise it writes a call's CALL only once in CALL_REPEAT_NS (bpf/calls.h).
 """
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -135,25 +135,6 @@ def file_slot(inode: int, dev: int) -> int:
     return ((inode + (dev << 32)) * _HASH & (1 << 64) - 1) >> (64 - FILE_SLOT_BITS)
 
 
-def _paths(rows: Rows) -> Iterator[Rows]:
-    """Yield a copy of the records of each complete path (m, 8), the file's own name first.
-
-    `rows`: by time. A path ends at a record with FILE_NAME_LAST and begins with level 0, piece 0;
-    its records have the same time, inode, device and generation. A record missing in between is not
-    noticed.
-    """
-    last = np.flatnonzero(rows[:, 3] >> np.uint64(_FLAGS_SHIFT) & np.uint64(FILE_NAME_LAST))
-    begin = 0
-    for end in (last + 1).tolist():
-        path = rows[begin:end]
-        begin = end
-        # Records of a path that was cut short for lack of room may stand right before: drop those
-        # of another time, inode, device or generation.
-        path = path[(path[:, :3] == path[-1, :3]).all(axis=1)]
-        if int(path[0, 3]) & 0xFFFF == 0:
-            yield path
-
-
 class Names:
     """The newest name record in every slot of the kernel's caches."""
 
@@ -165,7 +146,15 @@ class Names:
 
     def update(self, records: NameRecords) -> None:
         """Put a chunk's name records, by time, into their slots, unless the slot's is newer."""
-        for path in _paths(records.files):
+        # A path ends at a record with FILE_NAME_LAST and begins with level 0, piece 0; its records
+        # have the same time, inode, device and generation. Those of a path that was cut short for
+        # lack of room may stand right before. A record missing in between is not noticed.
+        flags = records.files[:, 3] >> np.uint64(_FLAGS_SHIFT)
+        ends = np.flatnonzero(flags & np.uint64(FILE_NAME_LAST)) + 1
+        for rows in np.split(records.files, ends)[:-1]:
+            path = rows[(rows[:, :3] == rows[-1, :3]).all(axis=1)]
+            if int(path[0, 3]) & 0xFFFF:
+                continue
             slot = file_slot(int(path[0, 1]), int(path[0, 2] & _LOW_32))
             previous = self._files.get(slot)
             if previous is None or previous[0, 0] <= path[0, 0]:

@@ -28,14 +28,10 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.payloads import End, LossWindow
 
 _ENTRY = np.dtype(
-    [
-        ("offset", "<u8"),
-        ("word0", "<u8"),
-        ("word1", "<u8"),
-        ("sequence", "<u4"),
-        ("type", "u1"),
-        ("zero", "V3"),
-    ]
+    {
+        "names": ["offset", "word0", "word1", "sequence", "type", "zero"],
+        "formats": ["<u8", "<u8", "<u8", "<u4", "u1", "V3"],
+    }
 )
 """frames.INDEX_ENTRY: a frame's file offset, the words of its header, its number and type."""
 _CALLED = {
@@ -89,14 +85,15 @@ class LogReader:
         self.damaged: list[dict[str, int]] = []
         self._problems: dict[int, str] = {}
         self._unknown: Counter[int] = Counter()
-        self._entries: NDArray[np.void] | None = None
-        self._ends: NDArray[np.uint64] | None = None
-        """Per entry (n,): file offset of the next frame; None: `_entries` are not of the index."""
+        self._entries: NDArray[np.void] = np.empty(0, dtype=_ENTRY)
+        """Of a file: an entry per frame of the index or, without one, per chunk, in order."""
+        self._ends: NDArray[np.uint64] = np.empty(0, dtype=np.uint64)
+        """Per entry: file offset where its frame must have ended."""
         self._consumed = False
         try:
             self.header, self._tag, self._first = read_opening(self._source, self._problems)
             if self._source.seekable:
-                self._entries = self._load()
+                self._load()
         except LogFormatError:
             self._source.close()
             raise
@@ -132,7 +129,7 @@ class LogReader:
     @property
     def chunk_spans(self) -> list[tuple[int, int]] | None:
         """(first, last) time of each chunk's records in ns, in file order; None for a pipe."""
-        if self._entries is None:
+        if not self._source.seekable:
             return None
         chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
         return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
@@ -156,7 +153,7 @@ class LogReader:
                     for level, text in enumerate(note["records"].values())
                 ]
                 yield Chunk(0, 0, 0, near, {"monotonic": near}, segments)
-        elif self._entries is not None and end_ns > 0:
+        elif self._source.seekable and end_ns > 0:
             yield from self._chunks_of_file(0, end_ns - 1, names.NOTED)
 
     def chunks(self, start_ns: int | None = None, end_ns: int | None = None) -> Iterator[Chunk]:
@@ -171,7 +168,7 @@ class LogReader:
         last = (1 << 64) - 1 if end_ns is None else end_ns
         if last < first:
             return
-        if self._entries is not None:
+        if self._source.seekable:
             yield from self._chunks_of_file(first, last)
             return
         if self._consumed:
@@ -189,27 +186,26 @@ class LogReader:
         self, first: int, last: int, holding: Collection[int] | None = None
     ) -> Iterator[Chunk]:
         """Yield the file's chunks that overlap [first, last] and may hold kinds of `holding`."""
-        entries, ends = self._entries, self._ends
-        assert entries is not None
+        entries = self._entries
         wanted = (entries["type"] == FrameType.CHUNK) & (entries["word0"] <= np.uint64(last))
         wanted &= entries["word1"] >= np.uint64(first)
-        for row in np.flatnonzero(wanted):
-            entry = entries[row]
-            frame = self._frame_of(entry, None if ends is None else int(ends[row]))
+        for row in np.flatnonzero(wanted).tolist():
+            frame = self._frame_of(row)
             if frame is None:
-                offset = int(entry["offset"])
+                entry, offset = entries[row], int(entries["offset"][row])
                 what = f"chunk at offset {offset} has no intact frame header"
                 self._damage(offset, what, int(entry["word0"]), int(entry["word1"]))
             elif (chunk := self._decode(frame, holding)) is not None:
                 yield chunk
 
-    def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
-        """Return an index entry's frame; None: another, or one that reaches past `end`."""
+    def _frame_of(self, row: int) -> Frame | None:
+        """Return an entry's frame; None: another, or one that reaches into the next."""
+        entry = self._entries[row]
         frame = self._source.frame_at(int(entry["offset"]), self._tag)
         listed = int(entry["type"]), int(entry["sequence"])
         if frame is None or (frame.type, frame.sequence) != listed:
             return None
-        return frame if end is None or frame.next <= end else None
+        return frame if frame.next <= int(self._ends[row]) else None
 
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
         """Return the chunk of a CHUNK frame; None: damaged, or holds none of `holding`."""
@@ -230,40 +226,39 @@ class LogReader:
             self._problems[offset] = f"{what}: left out"
             self.damaged.append({"offset": offset, "start": start, "end": max(start, end)})
 
-    def _load(self) -> NDArray[np.void]:
-        """Return an entry per frame of the index or, without one, per chunk found by a walk.
+    def _load(self) -> None:
+        """Set `_entries` by the index or, without one, by a walk; absorb frames that are no chunks.
 
-        (n,) of dtype _ENTRY, in file order. Absorbs the frames that are no chunks. With an index,
-        `_ends` is set, and a chunk's header is checked when the chunk is read.
+        With an index, a chunk's header is checked when the chunk is read.
         """
-        entries = self._read_index()
-        if entries is None or self._ends is None:
+        if not self._read_index():
             rows = bytearray()
             for f in self._survey():
                 rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
-            return np.frombuffer(bytes(rows), dtype=_ENTRY)
-        for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
-            entry, offset = entries[row], int(entries["offset"][row])
-            frame = self._frame_of(entry, int(self._ends[row]))
+            self._entries = np.frombuffer(bytes(rows), dtype=_ENTRY)
+            self._ends = np.full(len(self._entries), self._source.size, dtype=np.uint64)
+            return
+        for row in np.flatnonzero(self._entries["type"] != FrameType.CHUNK).tolist():
+            frame = self._frame_of(row)
             if frame is None:
-                what = f"{_CALLED[int(entry['type'])]} at offset {offset}"
-                self._problems.setdefault(offset, f"{what} has no intact frame header: left out")
+                offset, kind = int(self._entries["offset"][row]), int(self._entries["type"][row])
+                what = f"{_CALLED[kind]} at offset {offset} has no intact frame header: left out"
+                self._problems.setdefault(offset, what)
             else:
                 self._absorb(frame)
-        return entries
 
-    def _read_index(self) -> NDArray[np.void] | None:
-        """Follow INDEX frames backwards from the trailer; return the entries, and set `_ends`.
+    def _read_index(self) -> bool:
+        """Follow INDEX frames backwards from the trailer; set `_entries` and `_ends`, all or none.
 
-        All frames but INDEX and TRAILER, in file order: (n,) of dtype _ENTRY. None: the log has no
-        trailer at its end, an INDEX frame is damaged or not where it should be, entries and INDEX
-        frames are not as many as the trailer counts, or the frames listed would overlap. The INDEX
-        frame at fault, and an overlap, is added to `_problems`.
+        Entries are of all frames but INDEX and TRAILER. False: the log has no trailer at its end,
+        an INDEX frame is damaged or not where it should be, entries and INDEX frames are not as
+        many as the trailer counts, or the frames listed would overlap. The INDEX frame at fault,
+        and an overlap, is added to `_problems`.
         """
         source = self._source
         trailer = source.frame_at(source.size - FRAME_BYTES, self._tag)
         if trailer is None or trailer.type != FrameType.TRAILER:
-            return None
+            return False
         parts: list[NDArray[np.void]] = []
         borders = [trailer.offset]
         offset, room = trailer.word0, source.size // FRAME_BYTES
@@ -282,14 +277,14 @@ class LogReader:
             if frame is None or part is None:
                 what = f"index at offset {offset} is damaged or not there: read without it"
                 self._problems[offset] = what
-                return None
+                return False
             parts.append(part)
             borders.append(offset)
             room -= len(part)
             offset = frame.word0
         entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
         if len(entries) + len(parts) != trailer.word1:
-            return None
+            return False
         # The next frame of any type is where each frame listed has to end.
         offsets = entries["offset"]
         starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
@@ -300,9 +295,9 @@ class LogReader:
             self._problems[trailer.word0] = (
                 f"index at offset {trailer.word0} has frames that overlap: read without it"
             )
-            return None
-        self._ends = ends
-        return entries
+            return False
+        self._entries, self._ends = entries, ends
+        return True
 
     def _survey(self) -> Iterator[Frame]:
         """Walk over all frames without the index: yield CHUNK frames, absorb all others.

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the shape of the JSON in a log, which may be made up although its checksums are right.
 
+And packs a log's header, notes, losses and end as JSON that another file format can carry.
+
 What a value may be is said by a type (schema/payloads.py). A key may be absent, and a key that the
 type does not list may hold anything: a newer recorder may have written it.
 """
 
 import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from types import UnionType
 from typing import (
@@ -19,8 +23,9 @@ from typing import (
     is_typeddict,
 )
 
-from biotrail.recorder.log.frames import DamagedError
-from biotrail.recorder.schema.payloads import NOTES, Mark, Range
+from biotrail.recorder.log.frames import DamagedError, decode_json, encode_json
+from biotrail.recorder.schema.errors import LogFormatError
+from biotrail.recorder.schema.payloads import NOTES, End, Header, LossWindow, Mark, Range
 from biotrail.recorder.schema.strings import characters
 
 _MAX_DEPTH = 50
@@ -36,31 +41,41 @@ _PLAIN: dict[Any, str] = {
 
 @cache
 def _form(kind: Any) -> tuple[Any, ...]:
-    """Return a type as `_check` reads it: what it is, then the forms or types of its parts."""
+    """Return a type as `_check` reads it: what it is, in words what is wanted, and its parts."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Required, NotRequired):
         return _form(inner[0])
-    if origin is Annotated:  # a type that annotates another takes its place
-        base, *marks = inner
-        return "all", [
-            (Range, base, mark)
-            if isinstance(mark, Range)
-            else ((mark,) if isinstance(mark, Mark) else _form(mark))
-            for mark in marks
-        ]
+    if origin is Annotated:  # what annotates a type takes its place
+        forms = [_marked(inner[0], mark) for mark in inner[1:]]
+        return forms[0] if len(forms) == 1 else ("all", "", forms)
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
-        forms = {key: _form(hint) for key, hint in hints.items()}
-        return "object", forms, [key for key in forms if key in kind.__required_keys__]
-    if origin is list or origin is tuple:
-        return origin, [_form(item) for item in inner]
+        needed = [key for key in hints if key in kind.__required_keys__]
+        return "object", "an object", {key: _form(hint) for key, hint in hints.items()}, needed
+    if origin is list:
+        return list, "a list", _form(inner[0])
+    if origin is tuple:
+        return tuple, f"a list of {len(inner)}", [_form(item) for item in inner]
     if origin is dict:
-        return dict, _form(inner[0]), _form(inner[1])
+        return dict, "an object", _form(inner[0]), _form(inner[1])
     if kind is Any:
-        return (Mark.UNREAD,)
+        return Mark.UNREAD, ""
     kinds = inner if origin is UnionType else (kind,)
     wanted = " or ".join(_PLAIN[one] for one in kinds)
-    return "plain", (*kinds, int) if float in kinds else kinds, bool in kinds, wanted
+    return "plain", wanted, (*kinds, int) if float in kinds else kinds, bool in kinds
+
+
+def _marked(kind: Any, mark: Any) -> tuple[Any, ...]:
+    """Return the form of a type with a Range, a Mark, or another type in its place."""
+    if isinstance(mark, Range):
+        number = "a number" if kind is float else "a whole number"
+        wanted = f"{number} from {mark.least} to {mark.most}"
+        if kind is str:
+            return "digits", wanted, mark.most, len(str(mark.most))
+        return Range, wanted, int | float if kind is float else int, *mark
+    if mark == Mark.BASE64:
+        return "all", "", [_form(str), (mark, "records in base64")]
+    return (mark, "a multiple of 8") if isinstance(mark, Mark) else _form(mark)
 
 
 def check(value: Any, kind: Any, where: str = "") -> None:
@@ -74,59 +89,51 @@ def check(value: Any, kind: Any, where: str = "") -> None:
 
 def _check(value: Any, form: tuple[Any, ...], where: str) -> None:
     what = form[0]
-    if wanted := _wanted(value, form):
+    if not _is_right(value, form):
         shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
         shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
-        raise DamagedError(f"has {shown} as {where}, not {wanted}")
+        raise DamagedError(f"has {shown} as {where}, not {form[1]}")
     if what == "all":
-        for one in form[1]:
+        for one in form[2]:
             _check(value, one, where)
     elif what == "object":
-        if missing := [key for key in form[2] if key not in value]:
+        if missing := [key for key in form[3] if key not in value]:
             raise DamagedError(f"has no {missing[0]} in {where}")
-        for key, inner in form[1].items():
+        for key, inner in form[2].items():
             if key in value:
                 _check(value[key], inner, f"{where}.{key}" if where else key)
     elif what is dict:
         for key, item in value.items():
-            _check(key, form[1], f"a key of {where}")
-            _check(item, form[2], f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
+            _check(key, form[2], f"a key of {where}")
+            _check(item, form[3], f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
     elif what is list or what is tuple:
-        inners = form[1] * len(value) if what is list else form[1]
         for index, item in enumerate(value):
-            _check(item, inners[index], f"{where}[{index}]" if what is list else where)
+            inner, at = (form[2], f"{where}[{index}]") if what is list else (form[2][index], where)
+            _check(item, inner, at)
 
 
-def _wanted(value: Any, form: tuple[Any, ...]) -> str:
-    """Return what a value is not, and should be, apart from its parts; "": it is right."""
-    what, right, wanted = form[0], True, ""
+def _is_right(value: Any, form: tuple[Any, ...]) -> Any:
+    """Return whether a value is of a form, apart from its parts."""
+    what = form[0]
     if what == "plain":
-        _, kinds, takes_bool, wanted = form
-        right = isinstance(value, kinds) and (takes_bool or not isinstance(value, bool))
-    elif what is Range:
-        _, kind, (least, most) = form
-        wanted = f"{'a number' if kind is float else 'a whole number'} from {least} to {most}"
-        if kind is str:  # a key
-            right = value.isdecimal() and len(value) <= len(str(most)) and int(value) <= most
-        else:
-            right = isinstance(value, int | float if kind is float else int)
-            right = right and not isinstance(value, bool) and least <= value <= most
-    elif what == "object" or what is dict:
-        right, wanted = isinstance(value, dict), "an object"
-    elif what is list:
-        right, wanted = isinstance(value, list), "a list"
-    elif what is tuple:
-        right = isinstance(value, list) and len(value) == len(form[1])
-        wanted = f"a list of {len(form[1])}"
-    elif what == Mark.RECORD_SIZE:
-        right, wanted = value % 8 == 0, "a multiple of 8"
-    elif what == Mark.BASE64:
-        wanted = "records in base64" if isinstance(value, str) else "a text"
+        return isinstance(value, form[2]) and (form[3] or not isinstance(value, bool))
+    if what == "digits":  # of a key, which is a text
+        return value.isdecimal() and len(value) <= form[3] and int(value) <= form[2]
+    if what is Range:
+        is_number = isinstance(value, form[2]) and not isinstance(value, bool)
+        return is_number and form[3] <= value <= form[4]
+    if what == "object" or what is dict:
+        return isinstance(value, dict)
+    if what is list:
+        return isinstance(value, list)
+    if what is tuple:
+        return isinstance(value, list) and len(value) == len(form[2])
+    if what == Mark.BASE64:
         try:
             base64.b64decode(value, validate=True)
-        except (TypeError, ValueError):
-            right = False
-    return "" if right else wanted
+        except ValueError:
+            return False
+    return what != Mark.RECORD_SIZE or value % 8 == 0
 
 
 def note(value: Any) -> tuple[str, dict[str, Any]]:
@@ -161,4 +168,80 @@ def plain(value: Any, depth: int = 0) -> Any:
         return [plain(item, depth + 1) for item in value]
     if isinstance(value, dict):
         return {plain(key): plain(item, depth + 1) for key, item in value.items()}
+    return value
+
+
+@dataclass
+class Facts:
+    """All that a log holds beside its records, as in LogReader's attributes.
+
+    notes: (name, payload). end: None where the log has none.
+    """
+
+    header: dict[str, Any]
+    notes: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    losses: list[dict[str, Any]] = field(default_factory=list)
+    end: dict[str, Any] | None = None
+
+
+def pack_facts(facts: Facts) -> dict[str, str]:
+    """Return the facts as JSON text by name: "header", "notes", "losses", "end".
+
+    notes: a list of {"name", "payload"}. end: {"end": …}, or {} where there is none. Bytes that are
+    no UTF-8 become U+FFFD. Raises DamagedError where a value is nested too deeply.
+    """
+    return {
+        "header": pack_json(facts.header),
+        "notes": pack_json([{"name": name, "payload": what} for name, what in facts.notes]),
+        "losses": pack_json(facts.losses),
+        "end": pack_json({} if facts.end is None else {"end": facts.end}),
+    }
+
+
+def pack_json(value: Any) -> str:
+    """Return `value` as JSON that is valid UTF-8; raises DamagedError: it is nested too deeply."""
+    return encode_json(plain(value)).decode()
+
+
+def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
+    """Return the facts that `pack_facts` packed, checked as a log's are.
+
+    `name`: of the file, for messages. `packed`: JSON in UTF-8 by name; other keys are ignored.
+    Raises LogFormatError where a part is missing, is no valid JSON, is nested too deeply, or has
+    another shape.
+    """
+    try:
+        shapes = {"header": dict, "notes": list, "losses": list, "end": dict}
+        header, found, losses, ended = (
+            plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
+        )
+        check(header, Header)
+        notes = [note(value) for value in found]
+        check(losses, list[LossWindow])
+        end = ended.get("end")
+        if end is not None:
+            check(end, End)
+    except KeyError as error:
+        raise LogFormatError(
+            f"{name}: the log's {error.args[0]} is missing; make it again from the log"
+        ) from None
+    except DamagedError as error:
+        raise LogFormatError(
+            f"{name}: what it says of its log {error}: no biotrail writes that; make it again from "
+            "the log"
+        ) from None
+    return Facts(header, notes, losses, end)
+
+
+def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
+    """Return the object that `data` holds as JSON, without checking its shape.
+
+    `name`, `what`: the file and the part of it ("the …"), for messages. Bytes that are no UTF-8
+    become surrogate escapes. Raises LogFormatError where `data` is no valid JSON, no object, or has
+    too many values (MAX_JSON_VALUES).
+    """
+    try:
+        value: dict[str, Any] = decode_json(data, dict)
+    except DamagedError as error:
+        raise LogFormatError(f"{name}: {what} {error}; make it again from the log") from None
     return value

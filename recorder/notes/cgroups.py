@@ -108,8 +108,8 @@ class ContainerWatch:
             now = self._clock()
             for path in paths if self._child is not None else ():
                 what = identity(path)
-                wanted = {what.container: False} if what.has_id else {}
-                wanted |= {what.pod: True} if what.qos is not None else {}
+                wanted = {what.container_id: False} if what.has_id else {}
+                wanted |= {what.pod_uid: True} if what.qos is not None else {}
                 for one, is_pod in wanted.items():
                     if one is not None and one not in self._searches:
                         self._searches[one] = _Search(is_pod, now)

@@ -18,7 +18,7 @@ from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import LogWriter, Segment, names
 from biotrail.recorder.log.chunks import first_time
 from biotrail.recorder.log.names import NameRecords
-from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.log.writer import Packed, Packer
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Background, Facts, Series, removed, shifted

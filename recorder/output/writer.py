@@ -12,7 +12,7 @@ from contextlib import suppress
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.log import Segment
 from biotrail.recorder.log.names import Rows
-from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.log.writer import Packed, Packer
 from biotrail.recorder.output.sinks import LogSink
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import Clock, Note

@@ -163,8 +163,8 @@ def _called(name: str) -> Iterator[str]:
     )
     found = [identity(path) for path in paths]
     names = CgroupNames({})
-    containers = [what.container for what in found if what.container]
-    names.add(container_state.resolve(containers, [what.pod for what in found if what.pod]))
+    containers = [what.container_id for what in found if what.container_id]
+    names.add(container_state.resolve(containers, [what.pod_uid for what in found if what.pod_uid]))
     wanted = NamedCgroups((name,), (name,), (name,))
     for path in paths:
         above = os.path.dirname(path)

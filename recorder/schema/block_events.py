@@ -18,11 +18,6 @@ KIND_OF: dict[str, Kind] = {
 }
 """Kind of record by tracepoint: "block_rq_issue" → Kind.D."""
 
-_OLD_NAMES = {"block_remap": "block_bio_remap"}
-"""Tracepoints that had another name: Linux 2.6.38 renamed this one."""
-KIND_OF |= {old: KIND_OF[name] for old, name in _OLD_NAMES.items()}
-
-
-def present_name(tracepoint: str) -> str:
-    """Return the name that a tracepoint has today: "block_bio_remap" for "block_remap"."""
-    return _OLD_NAMES.get(tracepoint, tracepoint)
+OLD_NAMES = {"block_remap": "block_bio_remap"}
+"""Tracepoints that had another name → today's: Linux 2.6.38 renamed this one."""
+KIND_OF |= {old: KIND_OF[name] for old, name in OLD_NAMES.items()}

@@ -2,49 +2,10 @@
 """The names that people use for cgroups: of units, containers, pods and guests, by cgroup id."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.recorder.schema.cgroup_paths import and_above, identity, unit_name
-
-
-@dataclass(frozen=True)
-class CgroupName:
-    """What a cgroup is, with the names that the log has for it. None: it is none, or not known."""
-
-    unit: str | None = None
-    slice: str | None = None
-    runtime: str | None = None
-    """Who runs the container or guest (schema.cgroup_paths.CgroupIdentity.runtime)."""
-    container: str | None = None
-    """Name of the container or guest; None also where only its id is known."""
-    container_id: str | None = None
-    """Its id; of what has no id but a name, that name."""
-    monitor: bool = False
-    """Whether it is the container's monitor."""
-    pod: str | None = None
-    """Name of the pod; None also where only its uid is known."""
-    pod_uid: str | None = None
-    namespace: str | None = None
-    """Kubernetes namespace of the pod; None also where that is not known."""
-    qos: str | None = None
-
-    @property
-    def kind(self) -> str:
-        """What it is at the innermost: container, monitor, pod, unit, slice, or none of these."""
-        if self.container_id is not None:
-            return "monitor" if self.monitor else "container"
-        found = (("pod", self.pod_uid), ("unit", self.unit), ("slice", self.slice))
-        return next((kind for kind, value in found if value is not None), "none")
-
-    def fields(self) -> dict[str, str | None]:
-        """Return the columns of FIELDS, by name."""
-        return {name: getattr(self, name) for name in FIELDS}
-
-
-FIELDS = ("unit", "slice", "runtime", "container", "container_id", "pod", "pod_uid", "namespace")
-"""Columns that say what a cgroup is, beside its path."""
-_NOTHING = CgroupName()
+from biotrail.recorder.schema.cgroup_paths import CgroupName, and_above, identity, unit_name
 
 
 class CgroupNames:
@@ -74,26 +35,21 @@ class CgroupNames:
     def name(self, cgroup: int) -> CgroupName:
         """Return what the cgroup with this id is; nothing where its path is not known."""
         path = self._paths.get(cgroup)
-        return _NOTHING if path is None else self.of_path(path)
+        return CgroupName() if path is None else self.of_path(path)
 
     def of_path(self, path: str) -> CgroupName:
         """Return what the cgroup at a path is, whether it is known by an id or not."""
         what = identity(path)
-        facts = self._containers.get(what.container or "", {})
-        own = None if what.has_id else what.container
-        uid = what.pod or facts.get("pod")
+        facts = self._containers.get(what.container_id or "", {})
+        uid = what.pod_uid or facts.get("pod")
         pod = self._pods.get(uid or "", {})
-        return CgroupName(
-            unit=what.unit,
-            slice=what.slice,
+        return replace(
+            what,
             runtime=what.runtime or facts.get("runtime"),
-            container=facts.get("name", own),
-            container_id=what.container,
-            monitor=what.monitor,
+            container=facts.get("name", None if what.has_id else what.container_id),
             pod=pod.get("name"),
             pod_uid=uid,
             namespace=pod.get("namespace"),
-            qos=what.qos,
         )
 
 

@@ -54,8 +54,9 @@ _MACHINE = re.compile(r"machine-(.+)\.scope")
 _NSPAWN = re.compile(r"systemd-nspawn@(.+)\.service")
 _DOMAIN = re.compile(r"(qemu|lxc)-(?:\d+-)?(.+)")
 _ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
-_UNIT = re.compile(r"_?[^/]+\.(?:service|scope|socket|mount|swap)")
-_MANAGER = re.compile(r"user@\d+\.service")
+_UNIT = r"_?[^/]+\.(?:service|scope|socket|mount|swap)"
+_SLICES = r"(?:[^/:]*\.slice/)*"
+_SYSTEMD = re.compile(rf"({_SLICES})(?:_?user@\d+\.service/{_SLICES}({_UNIT})/|({_UNIT})/)?")
 _CONTAINERD_NAMESPACES = ("default", "k8s.io", "moby")
 """Of containerd, as it and its clients call theirs."""
 ROOT_SLICE = "-.slice"
@@ -76,8 +77,8 @@ def and_above(path: str) -> list[str]:
 
 
 @dataclass(frozen=True)
-class CgroupIdentity:
-    """What a cgroup is. None: it is none, or the path does not tell."""
+class CgroupName:
+    """What a cgroup is, with the names that the log has for it. None: it is none, or not known."""
 
     unit: str | None = None
     """Unit of the host's systemd, or of a user's (in `user@UID.service`)."""
@@ -85,74 +86,71 @@ class CgroupIdentity:
     """Slice of the host's systemd that the unit is in; a user's units: `user-UID.slice`."""
     runtime: str | None = None
     """Who runs the innermost container or guest: docker, podman, containerd, cri-o, lxc, qemu,
-    nspawn. None also for containers whose path does not say it."""
-    container: str | None = None
+    nspawn. None also for containers of which neither path nor notes say it."""
+    container_id: str | None = None
     """The container's id; of LXC, nspawn, and a guest of QEMU its name."""
     monitor: bool = False
     """Whether it is the cgroup of the container's monitor (conmon, lxc), not of its processes."""
-    pod: str | None = None
+    pod_uid: str | None = None
     """A Kubernetes pod's uid, with hyphens; of Podman the pod's id."""
     qos: str | None = None
     """Of a Kubernetes pod: guaranteed, burstable or besteffort."""
-    outer: tuple[str, ...] = ()
-    """Ids or names of the containers that the innermost one is in, the outermost first."""
+    container: str | None = None
+    """Name of the container or guest; None also where only its id is known."""
+    pod: str | None = None
+    """Name of the pod; None also where only its uid is known."""
+    namespace: str | None = None
+    """Kubernetes namespace of the pod; None also where that is not known."""
 
     @property
     def has_id(self) -> bool:
-        """Whether `container` is an id, which a runtime has a name for."""
-        return self.container is not None and _BARE.fullmatch(self.container) is not None
+        """Whether `container_id` is an id, which a runtime has a name for."""
+        return self.container_id is not None and _BARE.fullmatch(self.container_id) is not None
+
+    @property
+    def kind(self) -> str:
+        """What it is at the innermost: container, monitor, pod, unit, slice, or none of these."""
+        if self.container_id is not None:
+            return "monitor" if self.monitor else "container"
+        found = (("pod", self.pod_uid), ("unit", self.unit), ("slice", self.slice))
+        return next((kind for kind, value in found if value is not None), "none")
+
+    def fields(self) -> dict[str, str | None]:
+        """Return the columns of FIELDS, by name."""
+        return {name: getattr(self, name) for name in FIELDS}
+
+
+FIELDS = ("unit", "slice", "runtime", "container", "container_id", "pod", "pod_uid", "namespace")
+"""Columns that say what a cgroup is, beside its path."""
 
 
 @lru_cache(maxsize=1 << 16)
-def identity(path: str) -> CgroupIdentity:
-    """Return what the cgroup at `path` is, as /proc/PID/cgroup has it: from its hierarchy's root.
+def identity(path: str) -> CgroupName:
+    """Return what a cgroup is by its path alone, from its hierarchy's root, as /proc/PID/cgroup.
 
     Alike for v1 and v2. Of nested containers it is the innermost one, of nested systemds the
     host's: a unit inside of a container is no unit of the host.
     """
     parts = [part for part in path.split("/") if part]
-    slice_, unit = _unit(parts)
-    containers: list[tuple[str | None, str, bool]] = []
-    pod = qos = None
+    # By systemd's rule: slices, then the unit; of a user's manager the unit in that.
+    found = _SYSTEMD.match("/".join([*parts, ""]))
+    slices, own, unit = found.groups() if found else ("", None, None)
+    slice_ = slices.split("/")[-2].removeprefix("_") if slices else None
+    unit = (own or unit or "").removeprefix("_") or None
+    slice_ = slice_ or (ROOT_SLICE if unit else None)
+    runtime = container = pod = qos = None
+    monitor = False
     for at, part in enumerate(parts):
         parent, above = parts[at - 1] if at else "", parts[:at]
         unresolved = _UNRESOLVED.fullmatch(part)
-        found = _pod(unresolved[1], "", []) if unresolved else _pod(part, parent, above)
-        if found is not None:
-            pod, qos = found
-        if found is None or unresolved:
-            container = _container(part, parent, above, bool(containers))
-            if container is not None:
-                if containers and containers[-1][1] == container[1]:
-                    containers.pop()  # one below a cgroup of the same id or name is the same
-                containers.append(container)
-    *outer, (runtime, name, monitor) = containers or [(None, "", False)]
-    above_it = tuple(container for _, container, _ in outer)
-    return CgroupIdentity(unit, slice_, runtime, name or None, monitor, pod, qos, above_it)
-
-
-def _unit(parts: list[str]) -> tuple[str | None, str | None]:
-    """Return (slice, unit) by systemd's rule: slices, then the unit; None: not of systemd."""
-    inside, at = _slices(parts, 0)
-    if at == len(parts):
-        return inside, None
-    if not _UNIT.fullmatch(parts[at]):
-        return inside, None
-    unit = parts[at].removeprefix("_")
-    if _MANAGER.fullmatch(unit):
-        _, own = _slices(parts, at + 1)
-        if own < len(parts) and _UNIT.fullmatch(parts[own]):
-            unit = parts[own].removeprefix("_")
-    return inside or ROOT_SLICE, unit
-
-
-def _slices(parts: list[str], at: int) -> tuple[str | None, int]:
-    """Return (innermost slice from `at` on, or None; place behind the slices)."""
-    found = None
-    while at < len(parts) and parts[at].endswith(".slice") and ":" not in parts[at]:
-        found = parts[at].removeprefix("_")
-        at += 1
-    return found, at
+        in_pod = _pod(unresolved[1], "", []) if unresolved else _pod(part, parent, above)
+        if in_pod is not None:
+            pod, qos = in_pod
+        if in_pod is None or unresolved:
+            inner = _container(part, parent, above, container is not None)
+            if inner is not None:
+                runtime, container, monitor = inner
+    return CgroupName(unit, slice_, runtime, container, monitor, pod, qos)
 
 
 def _unescaped(name: str) -> str:

@@ -29,11 +29,8 @@ class Field:
     signed: bool
     type: str = ""
     elements: int = 0
-
-    @property
-    def is_located(self) -> bool:
-        """Whether the record has only the place of the value, whose length varies."""
-        return self.type.startswith(_LOCATED)
+    is_located: bool = False
+    """Whether the record has only the place of the value, whose length varies."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +67,13 @@ def parse(name: str, text: str) -> Format:
         *kind, field = _ELEMENTS.sub("", declaration).replace("*", " * ").split()
         counted = _ELEMENTS.search(declaration)
         elements = 0
-        if counted and not declaration.startswith(_LOCATED):
+        located = declaration.startswith(_LOCATED)
+        if counted and not located:
             # Some give the number as an expression of the kernel's source: "char comm[TASK_LEN]".
             elements = int(counted[1]) if re.fullmatch("[0-9]{1,6}", counted[1]) else size
         signed = match["signed"] == "1"
-        fields[field] = Field(field, int(match["offset"]), size, signed, " ".join(kind), elements)
+        where = int(match["offset"]), size, signed
+        fields[field] = Field(field, *where, " ".join(kind), elements, located)
     if number is None or not fields:
         raise ProbeError(
             f"the format of tracepoint {name} cannot be understood: it begins with {text[:40]!r}; "

@@ -23,7 +23,7 @@ from biotrail.recorder.schema import (
 )
 from biotrail.recorder.schema.errors import TraceError
 from biotrail.recorder.schema.records import RECORDS, Field, Record
-from biotrail.recorder.schema.shared import Member, Struct
+from biotrail.recorder.schema.shared import Struct
 
 ROOT = Path(__file__).resolve().parents[2]
 HEADER = Path("bpf/records.h")
@@ -61,9 +61,13 @@ _SHARED_START = """\
 """
 
 
-def struct_name(record: Record) -> str:
-    """Return the C name of a record's struct, prefixed to differ from the kernel's own types."""
-    return f"bt_{record.kind.name.lower()}"
+_NUMBERS = (
+    "BLOCK_BYTES NO_TAG:#x NO_SECTOR:#x:ULL CHAIN_SLOTS CHAIN_COUNT:#x:ULL Q_FLAG_OWN Q_FLAG_FILE "
+    "Q_FLAG_DEVICE Q_FLAG_SWAP Q_TURN_SHIFT CALL_TURNS CALL_REPEAT_NS::ULL STATE_IO_WAIT:#x:U "
+    "D_FLAG_CHAIN_CUT LIGHT_GOES_ON LIGHT_COARSE LIGHT_UNIT LIGHT_NONE:#x:U LIGHT_MANY:#x "
+    "FILE_NAME_LAST FILE_NAME_CUT FILE_NAME_DELETED MAX_RECORD_BYTES"
+)
+"""Numbers of `records` that programs use, in the order of the header: name:format:suffix in C."""
 
 
 def header_text() -> str:
@@ -73,36 +77,15 @@ def header_text() -> str:
         "",
         f"#define BT_TIMESTAMP_BITS {records.TIMESTAMP_BITS}",
         f"#define BT_TIMESTAMP_MASK ((1ULL << {records.TIMESTAMP_BITS}) - 1)",
-        f"#define BT_BLOCK_BYTES {records.BLOCK_BYTES}",
-        f"#define BT_NO_TAG {records.NO_TAG:#x}",
-        f"#define BT_NO_SECTOR {records.NO_SECTOR:#x}ULL",
-        f"#define BT_CHAIN_SLOTS {records.CHAIN_SLOTS}",
-        f"#define BT_CHAIN_COUNT {records.CHAIN_COUNT:#x}ULL",
-        f"#define BT_Q_FLAG_OWN {records.Q_FLAG_OWN}",
-        f"#define BT_Q_FLAG_FILE {records.Q_FLAG_FILE}",
-        f"#define BT_Q_FLAG_DEVICE {records.Q_FLAG_DEVICE}",
-        f"#define BT_Q_FLAG_SWAP {records.Q_FLAG_SWAP}",
-        f"#define BT_Q_TURN_SHIFT {records.Q_TURN_SHIFT}",
-        f"#define BT_CALL_TURNS {records.CALL_TURNS}",
-        f"#define BT_CALL_REPEAT_NS {records.CALL_REPEAT_NS}ULL",
-        f"#define BT_STATE_IO_WAIT {records.STATE_IO_WAIT:#x}U",
-        f"#define BT_D_FLAG_CHAIN_CUT {records.D_FLAG_CHAIN_CUT}",
-        f"#define BT_LIGHT_GOES_ON {records.LIGHT_GOES_ON}",
-        f"#define BT_LIGHT_COARSE {records.LIGHT_COARSE}",
-        f"#define BT_LIGHT_UNIT {records.LIGHT_UNIT}",
-        f"#define BT_LIGHT_NONE {records.LIGHT_NONE:#x}U",
-        f"#define BT_LIGHT_MANY {records.LIGHT_MANY:#x}",
-        f"#define BT_FILE_NAME_LAST {records.FILE_NAME_LAST}",
-        f"#define BT_FILE_NAME_CUT {records.FILE_NAME_CUT}",
-        f"#define BT_FILE_NAME_DELETED {records.FILE_NAME_DELETED}",
-        f"#define BT_MAX_RECORD_BYTES {records.MAX_RECORD_BYTES}",
-        "",
-        "enum bt_kind {",
     ]
+    for word in _NUMBERS.split():
+        name, form, suffix = [*word.split(":"), "", ""][:3]
+        lines.append(f"#define BT_{name} {getattr(records, name):{form}}{suffix}")
+    lines += ["", "enum bt_kind {"]
     lines += [f"\tBT_{record.kind.name} = {int(record.kind)}," for record in RECORDS]
     lines.append("};")
     for record in RECORDS:
-        name = struct_name(record)
+        name = f"bt_{record.kind.name.lower()}"
         title = f"{record.letter} {record.tracepoint}".rstrip()
         lines += ["", f"/* {title}: {record.meaning} */", f"struct {name} {{"]
         for field in record.fields:
@@ -118,21 +101,6 @@ def header_text() -> str:
             for field in record.fields
         ]
     return "\n".join([*lines, "", "#endif", ""])
-
-
-def _shared_member(member: Member) -> list[str]:
-    if isinstance(member.type, Struct):
-        kind = f"struct {member.type.name}"
-    else:
-        kind = _C_TYPES[member.type]
-    array = f"[{member.count}]" if member.count else ""
-    line = f"\t{kind} {member.name}{array};"
-    if not member.meaning:
-        return [line]
-    both = f"{line} /* {member.meaning} */"
-    if len(both.expandtabs(8)) <= _COLUMNS:
-        return [both]
-    return [f"\t/* {member.meaning} */", line]
 
 
 STRUCTS = (
@@ -158,7 +126,16 @@ def shared_text() -> str:
             lines += ["", "/*", *(f" * {line}" for line in wrapped), " */"]
         lines.append(f"{name} {{")
         for member in struct.members:
-            lines += _shared_member(member)
+            inner = member.type
+            kind = f"struct {inner.name}" if isinstance(inner, Struct) else _C_TYPES[inner]
+            line = f"\t{kind} {member.name}{f'[{member.count}]' if member.count else ''};"
+            note = f"/* {member.meaning} */"
+            if not member.meaning:
+                lines.append(line)
+            elif len(f"{line} {note}".expandtabs(8)) <= _COLUMNS:
+                lines.append(f"{line} {note}")
+            else:
+                lines += [f"\t{note}", line]
         lines += ["};", f'_Static_assert(sizeof({name}) == {ctypes.sizeof(struct.ctype)}, "size");']
         lines += [
             f"_Static_assert(__builtin_offsetof({name}, {member.name}) == "
@@ -166,17 +143,6 @@ def shared_text() -> str:
             for member in struct.members
         ]
     return "\n".join([*lines, "", "#endif", ""])
-
-
-def _shared_fields() -> dict[str, Field]:
-    """Return the fields that three records or more have alike, by name, in order of appearance."""
-    counts = Counter(field for record in RECORDS for field in record.fields)
-    often = {field.name: field for field, count in reversed(counts.most_common()) if count >= 3}
-    return {
-        field.name: field
-        for field in counts
-        if often.get(field.name) == field and field.name != "reserved"
-    }
 
 
 def _columns(rows: list[tuple[str, ...]]) -> list[str]:
@@ -218,7 +184,14 @@ def document_text(current: str) -> str:
     _, end, after = rest.partition(END_MARK)
     if not begin or not end:
         raise TraceError(f"{DOCUMENT} lacks the lines {BEGIN_MARK} and {END_MARK}: put them back")
-    alike = _shared_fields()
+    # Fields that three records or more have alike, in order of appearance.
+    counts = Counter(field for record in RECORDS for field in record.fields)
+    often = {field.name: field for field, count in reversed(counts.most_common()) if count >= 3}
+    alike = {
+        field.name: field
+        for field in counts
+        if often.get(field.name) == field and field.name != "reserved"
+    }
     rows: list[tuple[str, ...]] = [
         (name, field.type, field.unit, field.meaning) for name, field in alike.items()
     ]

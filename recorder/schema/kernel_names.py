@@ -23,23 +23,11 @@ OPS = {
 }
 """enum req_op, include/linux/blk_types.h of 6.18."""
 
-FLAGS = {
-    "FAILFAST_DEV": 8,
-    "FAILFAST_TRANSPORT": 9,
-    "FAILFAST_DRIVER": 10,
-    "SYNC": 11,
-    "META": 12,
-    "PRIO": 13,
-    "NOMERGE": 14,
-    "IDLE": 15,
-    "INTEGRITY": 16,
-    "FUA": 17,
-    "PREFLUSH": 18,
-    "RAHEAD": 19,
-    "BACKGROUND": 20,
-    "NOWAIT": 21,
-    "POLLED": 22,
-}
+_FLAG_NAMES = (
+    "FAILFAST_DEV FAILFAST_TRANSPORT FAILFAST_DRIVER SYNC META PRIO NOMERGE IDLE INTEGRITY FUA "
+    "PREFLUSH RAHEAD BACKGROUND NOWAIT POLLED"
+)
+FLAGS = {name: bit for bit, name in enumerate(_FLAG_NAMES.split(), start=8)}
 """enum req_flag_bits of the same file: bit numbers."""
 
 RWBS_OPS = {
@@ -71,26 +59,8 @@ _OLD_SECURE = "E"
 RWBS_OTHER = "N"
 """Letter of an operation that RWBS_OPS does not list."""
 
-ERRNO = {
-    1: 95,
-    2: 110,
-    3: 28,
-    4: 67,
-    5: 121,
-    6: 52,
-    7: 61,
-    8: 84,
-    9: 12,
-    10: 5,
-    11: 78,
-    12: 11,
-    13: 16,
-    14: 109,
-    15: 75,
-    16: 19,
-    17: 62,
-    19: 22,
-}
+_ERRNOS = (95, 110, 28, 67, 121, 52, 61, 84, 12, 5, 78, 11, 16, 109, 75, 19, 62)
+ERRNO = {**dict(enumerate(_ERRNOS, start=1)), 19: 22}
 """errno (positive) by blk_status_t: blk_errors of block/blk-core.c."""
 
 IOERR = 10

@@ -266,10 +266,7 @@ _SUBMITTED = Field(
 
 RECORDS: tuple[Record, ...] = (
     Record(
-        Kind.Q,
-        "Q",
-        "queue",
-        "block_bio_queue",
+        *(Kind.Q, "Q", "queue", "block_bio_queue"),
         "A bio enters the block layer.",
         (
             *_BIO_PREFIX,
@@ -278,9 +275,7 @@ RECORDS: tuple[Record, ...] = (
             Field("ioprio", "u16", "", "I/O priority: class << 13 | data"),
             Field("hint", "u8", "", "write life-time hint"),
             Field(
-                "flags",
-                "u8",
-                "",
+                *("flags", "u8", ""),
                 "1: the recorder's own I/O, as far as known at Q; bits 4-7: turn of its call",
             ),
             Field("cgroup", "u64", "", "id of the charged cgroup (inode of its directory)"),
@@ -288,34 +283,22 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.G,
-        "G",
-        "getrq",
-        "block_getrq",
+        *(Kind.G, "G", "getrq", "block_getrq"),
         "A request was allocated for a bio.",
         (*_BIO_PREFIX, _TID),
     ),
     Record(
-        Kind.M,
-        "M",
-        "back merge",
-        "block_bio_backmerge",
+        *(Kind.M, "M", "back merge", "block_bio_backmerge"),
         "A bio is about to join a request's end.",
         _MERGE,
     ),
     Record(
-        Kind.F,
-        "F",
-        "front merge",
-        "block_bio_frontmerge",
+        *(Kind.F, "F", "front merge", "block_bio_frontmerge"),
         "A bio is about to join a request's start.",
         _MERGE,
     ),
     Record(
-        Kind.X,
-        "X",
-        "split",
-        "block_split",
+        *(Kind.X, "X", "split", "block_split"),
         "A bio's front was split off: this record's bio is the front piece.",
         (
             *_BIO_PREFIX,
@@ -325,10 +308,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.A,
-        "A",
-        "remap",
-        "block_bio_remap",
+        *(Kind.A, "A", "remap", "block_bio_remap"),
         "A bio was redirected to another device or from a partition to its disk.",
         (
             *_BIO_PREFIX,
@@ -339,50 +319,32 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.BIO_COMPLETE,
-        "c",
-        "bio complete",
-        "block_bio_complete",
+        *(Kind.BIO_COMPLETE, "c", "bio complete", "block_bio_complete"),
         "A bio ended without a request: bio-based devices, early failures.",
         (*_BIO_PREFIX, _STATUS),
     ),
     Record(
-        Kind.START,
-        "s",
-        "start",
-        "block_io_start",
+        *(Kind.START, "s", "start", "block_io_start"),
         "A request starts to be accounted: a new generation of its address (6.5 and later).",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
-        Kind.I,
-        "I",
-        "insert",
-        "block_rq_insert",
+        *(Kind.I, "I", "insert", "block_rq_insert"),
         "A request was inserted into a scheduler or software queue.",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
-        Kind.R,
-        "R",
-        "requeue",
-        "block_rq_requeue",
+        *(Kind.R, "R", "requeue", "block_rq_requeue"),
         "The driver returned a request to the queue.",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
-        Kind.RQ_MERGE,
-        "m",
-        "request merge",
-        "block_rq_merge",
+        *(Kind.RQ_MERGE, "m", "request merge", "block_rq_merge"),
         "This request was absorbed by its neighbour; it has no further events.",
         (*_RQ_PREFIX, _TAG, _SCHED_TAG),
     ),
     Record(
-        Kind.D,
-        "D",
-        "issue",
-        "block_rq_issue",
+        *(Kind.D, "D", "issue", "block_rq_issue"),
         "A request is issued to the driver. CHAIN records with the same rq and head time follow.",
         (
             *_RQ_PREFIX,
@@ -396,18 +358,13 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.CHAIN,
-        "b",
-        "chain",
-        "block_rq_issue",
+        *(Kind.CHAIN, "b", "chain", "block_rq_issue"),
         "Continues D: the bios after the head, in order.",
         (
             HEAD,
             _RQ,
             Field(
-                "bios",
-                "u64",
-                "",
+                *("bios", "u64", ""),
                 f"{CHAIN_SLOTS} bio addresses; 0: slot not used; 2^62 + n: n bios that the filters "
                 "left out",
                 count=CHAIN_SLOTS,
@@ -415,42 +372,27 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.C,
-        "C",
-        "complete",
-        "block_rq_complete",
+        *(Kind.C, "C", "complete", "block_rq_complete"),
         "Bytes of a request were completed; bio and sector are those before the completion.",
         (*_RQ_PREFIX, _STATUS),
     ),
     Record(
-        Kind.E,
-        "E",
-        "error",
-        "block_rq_error",
+        *(Kind.E, "E", "error", "block_rq_error"),
         "A completion failed; follows its C.",
         (*_RQ_PREFIX, _STATUS),
     ),
     Record(
-        Kind.DONE,
-        "d",
-        "done",
-        "block_io_done",
+        *(Kind.DONE, "d", "done", "block_io_done"),
         "A request is no longer accounted; further events of it may follow.",
         (HEAD, _RQ, _DEV, Field("reserved", "u32", "", "zero")),
     ),
     Record(
-        Kind.P,
-        "P",
-        "plug",
-        "block_plug",
+        *(Kind.P, "P", "plug", "block_plug"),
         "A task holds back its I/O in a plug.",
         (HEAD, _DEV, _TID),
     ),
     Record(
-        Kind.U,
-        "U",
-        "unplug",
-        "block_unplug",
+        *(Kind.U, "U", "unplug", "block_unplug"),
         "A task flushes its plug: the I/O held back is submitted.",
         (
             HEAD,
@@ -461,18 +403,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.RQ_REMAP,
-        "a",
-        "request remap",
-        "block_rq_remap",
+        *(Kind.RQ_REMAP, "a", "request remap", "block_rq_remap"),
         "A request was handed to a lower device.",
         (*_RQ_PREFIX, _FROM_DEV, _FROM_SECTOR),
     ),
     Record(
-        Kind.STACK,
-        "S",
-        "stack",
-        "block_bio_queue",
+        *(Kind.STACK, "S", "stack", "block_bio_queue"),
         "Call stacks at Q: follows its Q with the same head time, if stacks are recorded.",
         (
             HEAD,
@@ -482,10 +418,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.FILE,
-        "f",
-        "file",
-        "block_bio_queue",
+        *(Kind.FILE, "f", "file", "block_bio_queue"),
         "The file of a bio's pages: follows its Q with the same head time, if files are recorded.",
         (
             HEAD,
@@ -498,10 +431,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.HELD,
-        "l",
-        "held",
-        "block_bio_queue",
+        *(Kind.HELD, "l", "held", "block_bio_queue"),
         "A cgroup's limit (blk-throttle) held a bio before its Q: follows it, same head time.",
         (
             HEAD,
@@ -513,10 +443,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.BEHALF,
-        "o",
-        "behalf",
-        "block_bio_queue",
+        *(Kind.BEHALF, "o", "behalf", "block_bio_queue"),
         "A thread waits for a bio that a kernel thread queues: follows its Q, same head time.",
         (
             HEAD,
@@ -526,10 +453,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.BACKING,
-        "B",
-        "backing",
-        "block_bio_queue",
+        *(Kind.BACKING, "B", "backing", "block_bio_queue"),
         "A loop device's worker queues a bio for a request: follows its Q, same head time.",
         (
             HEAD,
@@ -538,10 +462,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.CALL,
-        "y",
-        "call",
-        "block_bio_queue",
+        *(Kind.CALL, "y", "call", "block_bio_queue"),
         "The system call that queues a bio: follows its Q with the same head time (--path call). "
         "Of a timed call it is written once; the Q of its further bios have its turn.",
         (
@@ -557,10 +478,7 @@ RECORDS: tuple[Record, ...] = (
         part="call",
     ),
     Record(
-        Kind.RETURN,
-        "Y",
-        "return",
-        "sys_exit",
+        *(Kind.RETURN, "Y", "return", "sys_exit"),
         "A system call ends that queued a bio, waited, or took long (--path time).",
         (
             HEAD,
@@ -570,9 +488,7 @@ RECORDS: tuple[Record, ...] = (
             Field("offset", "u64", "", "argument 3, such as the offset of pread64"),
             Field("fd", "u32", "", "argument 0, low half: mostly the file descriptor"),
             Field(
-                "length",
-                "u32",
-                "",
+                *("length", "u32", ""),
                 "argument 2, low half: mostly the length; of ioctl argument 1, the command",
             ),
             Field("result", "i32", "", "what it returned, low half; negative: an errno"),
@@ -585,10 +501,7 @@ RECORDS: tuple[Record, ...] = (
         part="time",
     ),
     Record(
-        Kind.CALL_FILE,
-        "k",
-        "call file",
-        "sys_exit",
+        *(Kind.CALL_FILE, "k", "call file", "sys_exit"),
         "The file of a call's descriptor: follows its return, or the wait of a call that is not "
         "timed, with the same head time and thread.",
         (
@@ -603,10 +516,7 @@ RECORDS: tuple[Record, ...] = (
         other_part="wait",
     ),
     Record(
-        Kind.WAIT,
-        "w",
-        "wait",
-        "sched_switch",
+        *(Kind.WAIT, "w", "wait", "sched_switch"),
         "A thread runs again after a wait: for I/O or in state D, or in a timed call that had "
         "queued a bio (--path wait).",
         (
@@ -616,9 +526,7 @@ RECORDS: tuple[Record, ...] = (
             Field("runnable", "u64", "ns", "from the wake-up to this event"),
             _TID,
             Field(
-                "state",
-                "u32",
-                "",
+                *("state", "u32", ""),
                 "the thread's state (TASK_*) while it waited; 2^31: the kernel counts it as "
                 "waiting for I/O (in_iowait)",
             ),
@@ -630,10 +538,7 @@ RECORDS: tuple[Record, ...] = (
         part="wait",
     ),
     Record(
-        Kind.WAIT_CALL,
-        "n",
-        "wait call",
-        "sched_switch",
+        *(Kind.WAIT_CALL, "n", "wait call", "sched_switch"),
         "The call of a wait whose call is not timed: follows its wait with the same head time and "
         "thread (--path wait).",
         (
@@ -643,9 +548,7 @@ RECORDS: tuple[Record, ...] = (
             Field("length", "u32", "", "argument 2, low half: mostly the length"),
             _TID,
             Field(
-                "number",
-                "i32",
-                "",
+                *("number", "i32", ""),
                 "system call number; -1: page fault; -2: a kernel thread, or one of io_uring's; "
                 "-3: this kernel does not tell",
             ),
@@ -655,10 +558,7 @@ RECORDS: tuple[Record, ...] = (
         part="wait",
     ),
     Record(
-        Kind.INTERRUPT,
-        "h",
-        "interrupt",
-        "block_rq_complete",
+        *(Kind.INTERRUPT, "h", "interrupt", "block_rq_complete"),
         "How a completion came: follows its C with the same head time (--path irq).",
         (
             HEAD,
@@ -673,10 +573,7 @@ RECORDS: tuple[Record, ...] = (
         part="irq",
     ),
     Record(
-        Kind.DIRTIED,
-        "t",
-        "dirtied",
-        "writeback_dirty_folio",
+        *(Kind.DIRTIED, "t", "dirtied", "writeback_dirty_folio"),
         "Who dirtied a bio's first page: follows its Q with the same head time (--path dirty).",
         (
             HEAD,
@@ -690,18 +587,13 @@ RECORDS: tuple[Record, ...] = (
         part="dirty",
     ),
     Record(
-        Kind.WAIT_STACK,
-        "j",
-        "wait stack",
-        "sched_switch",
+        *(Kind.WAIT_STACK, "j", "wait stack", "sched_switch"),
         "What a wait was for: follows its wait with the same head time and thread (--path fs).",
         (
             HEAD,
             _TID,
             Field(
-                "stack",
-                "i32",
-                "",
+                *("stack", "i32", ""),
                 "id of the kernel stack with which the thread left its CPU; negative: the errno "
                 "that says why there is none; -11: there were too many",
             ),
@@ -709,10 +601,7 @@ RECORDS: tuple[Record, ...] = (
         part="fs",
     ),
     Record(
-        Kind.COMMIT,
-        "z",
-        "commit",
-        "jbd2_end_commit",
+        *(Kind.COMMIT, "z", "commit", "jbd2_end_commit"),
         "A commit of a journal (jbd2) ends (--path fs). Times are low 56 bits of CLOCK_MONOTONIC.",
         (
             HEAD,
@@ -728,10 +617,7 @@ RECORDS: tuple[Record, ...] = (
         part="fs",
     ),
     Record(
-        Kind.SUBMISSION,
-        "u",
-        "submission",
-        "block_bio_queue",
+        *(Kind.SUBMISSION, "u", "submission", "block_bio_queue"),
         "The io_uring request or aio iocb of a bio: follows its Q with the same head time "
         "(--path uring).",
         (
@@ -748,19 +634,14 @@ RECORDS: tuple[Record, ...] = (
             Field("runner", "u8", "", "who queued it; 0: inline, 1: io-wq, 2: sqpoll, 3: kernel"),
             Field("joined", "u8", "", "known by 0: the bio's iocb, 1: the worker, 2: the thread"),
             Field(
-                "flags",
-                "u8",
-                "",
+                *("flags", "u8", ""),
                 "1: registered file; 2: submission not seen; 4: the bio writes; 8: aio",
             ),
         ),
         part="uring",
     ),
     Record(
-        Kind.RING_COMPLETE,
-        "r",
-        "ring complete",
-        "io_uring_complete",
+        *(Kind.RING_COMPLETE, "r", "ring complete", "io_uring_complete"),
         "A request completes of which a bio was recorded: its CQE is written (--path uring).",
         (
             HEAD,
@@ -776,10 +657,7 @@ RECORDS: tuple[Record, ...] = (
         part="uring",
     ),
     Record(
-        Kind.DRIVER,
-        "v",
-        "driver",
-        "block_rq_complete",
+        *(Kind.DRIVER, "v", "driver", "block_rq_complete"),
         "What the driver did with a request: follows its C with the same head time.",
         (
             HEAD,
@@ -797,10 +675,7 @@ RECORDS: tuple[Record, ...] = (
         part="driver",
     ),
     Record(
-        Kind.TASK,
-        "T",
-        "task",
-        "",
+        *(Kind.TASK, "T", "task", ""),
         "A thread's process and name; repeated whenever either changes.",
         (
             HEAD,
@@ -810,18 +685,12 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.CGROUP,
-        "K",
-        "cgroup",
-        "",
+        *(Kind.CGROUP, "K", "cgroup", ""),
         "The last path component of a cgroup, by id.",
         (HEAD, Field("cgroup", "u64", "", "id"), Field("name", "char48", "", "NUL padded")),
     ),
     Record(
-        Kind.FILE_NAME,
-        "N",
-        "file name",
-        "",
+        *(Kind.FILE_NAME, "N", "file name", ""),
         "A part of a file's path: its own name first, then its directories upwards.",
         (
             HEAD,
@@ -836,10 +705,7 @@ RECORDS: tuple[Record, ...] = (
         ),
     ),
     Record(
-        Kind.HIT,
-        "H",
-        "hit",
-        "",
+        *(Kind.HIT, "H", "hit", ""),
         "A followed object passes a site: a function's entry or return, or a tracepoint.",
         (
             HEAD,
@@ -857,10 +723,7 @@ RECORDS: tuple[Record, ...] = (
         sites=True,
     ),
     Record(
-        Kind.PAIR,
-        "p",
-        "pair",
-        "",
+        *(Kind.PAIR, "p", "pair", ""),
         "Two events with one key: written at the second, by its thread.",
         (
             HEAD,
@@ -876,10 +739,7 @@ RECORDS: tuple[Record, ...] = (
         sites=True,
     ),
     Record(
-        Kind.LIGHT,
-        "L",
-        "light",
-        "block_rq_complete",
+        *(Kind.LIGHT, "L", "light", "block_rq_complete"),
         "A request's completion with the kernel's own times of the request (--events light).",
         (
             HEAD,
@@ -916,27 +776,11 @@ def sizes() -> np.ndarray:
     return table
 
 
-BLK_STATUS = {
-    0: "OK",
-    1: "NOTSUPP",
-    2: "TIMEOUT",
-    3: "NOSPC",
-    4: "TRANSPORT",
-    5: "TARGET",
-    6: "RESV_CONFLICT",
-    7: "MEDIUM",
-    8: "PROTECTION",
-    9: "RESOURCE",
-    10: "IOERR",
-    11: "DM_REQUEUE",
-    12: "AGAIN",
-    13: "DEV_RESOURCE",
-    14: "ZONE_OPEN_RESOURCE",
-    15: "ZONE_ACTIVE_RESOURCE",
-    16: "OFFLINE",
-    17: "DURATION_LIMIT",
-    19: "INVAL",
-}
+_STATUSES = (
+    "OK NOTSUPP TIMEOUT NOSPC TRANSPORT TARGET RESV_CONFLICT MEDIUM PROTECTION RESOURCE IOERR "
+    "DM_REQUEUE AGAIN DEV_RESOURCE ZONE_OPEN_RESOURCE ZONE_ACTIVE_RESOURCE OFFLINE DURATION_LIMIT"
+)
+BLK_STATUS = {**dict(enumerate(_STATUSES.split())), 19: "INVAL"}
 """Names of blk_status_t without BLK_STS_ (include/linux/blk_types.h), by number."""
 
 

@@ -34,11 +34,6 @@ class Member:
     meaning: str = ""
     count: str = ""
 
-    @property
-    def elements(self) -> int:
-        """Number of elements, 1 if the member is no array."""
-        return LIMITS.get(self.count) or int(self.count or 1)
-
 
 @dataclass(frozen=True)
 class Struct:
@@ -54,7 +49,9 @@ class Struct:
         layout = []
         for member in self.members:
             kind = member.type.ctype if isinstance(member.type, Struct) else _INTEGERS[member.type]
-            layout.append((member.name, kind * member.elements if member.count else kind))
+            if member.count:
+                kind *= LIMITS.get(member.count) or int(member.count)
+            layout.append((member.name, kind))
         return type(self.name, (ctypes.Structure,), {"_fields_": layout})
 
 

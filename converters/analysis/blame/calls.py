@@ -24,7 +24,7 @@ from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
-from biotrail.converters.events.path_tables import Calls, Commits, Waits, no_commits
+from biotrail.converters.events.path_tables import Calls, Commits, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, Tasks, WaitCause
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
@@ -119,7 +119,7 @@ class CallBlame:
         self._of_commits = _Vectors(slots + len(_KINDS), MOST_COMMITS)
         self._calls: list[tuple[Calls, Waits]] = []
         self._tasks: Tasks | None = None
-        self._commits = no_commits()
+        self._commits = Commits.none()
         self._ready = np.zeros((0, 3), np.int64)
         """Waits of journals' threads: thread, when woken, when it ran again (ns)."""
         self._begun = _Vectors(1, MOST_COMMITS)

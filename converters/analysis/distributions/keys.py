@@ -33,7 +33,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.recorder.schema.cgroup_names import CgroupName
+from biotrail.recorder.schema.cgroup_paths import CgroupName
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
 

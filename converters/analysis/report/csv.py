@@ -10,7 +10,7 @@ from biotrail.converters.analysis.figures import StageTimes, Summary, summary
 from biotrail.converters.analysis.report.path import SETUP
 from biotrail.converters.analysis.report.tree import FORMAT, GroupReport, Report
 from biotrail.converters.lifecycles.operations import CLEARED
-from biotrail.recorder.schema import cgroup_names
+from biotrail.recorder.schema import cgroup_paths
 from biotrail.recorder.schema.strings import guarded
 
 NAMES = (
@@ -46,7 +46,7 @@ COLUMNS = (
     *("dir", "inodes", "call", "pair", "by", "key", "writer", "thread", "tid", "file_was"),
     *SCOPE,
     *DOUBTFUL,
-    *(*cgroup_names.FIELDS, "cgroup_kind"),
+    *(*cgroup_paths.FIELDS, "cgroup_kind"),
     *CLEARED.values(),
     "recorder_ns",
     "by_workers",

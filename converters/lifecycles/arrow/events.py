@@ -21,7 +21,7 @@ EVENT_SCHEMA = pa.schema(
         ("event", NAME),
         ("device", NAME),
         ("op", NAME),
-        *((c.name, _TEXT if c.text else c.type) for c in COLUMNS.values()),
+        *((c.name, _TEXT if c.dtype.kind == "S" else c.type) for c in COLUMNS.values()),
     ]
 )
 """Columns of `events_table`. `event`, `device` and `op` are names; the columns of record fields
@@ -50,7 +50,7 @@ def events_table(events: Events, context: Context) -> pa.Table:
     }
     for column in COLUMNS.values():
         values = found[column.name]
-        columns[column.name] = _text(values) if column.text else values
+        columns[column.name] = _text(values) if column.dtype.kind == "S" else values
     return pa.table(columns, schema=EVENT_SCHEMA)
 
 

@@ -43,7 +43,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
 from biotrail.converters.lifecycles.call_arguments import WHATS, argument
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.recorder.schema import cgroup_names
+from biotrail.recorder.schema import cgroup_paths
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 from biotrail.recorder.schema.syscalls import shown_name
@@ -171,7 +171,7 @@ def bios_table(window: Lifecycles, context: Context) -> pa.Table:
         "cgroup": cgroups(bios.cgroup, context),
         **{
             field: dictionary(codes, [getattr(name, field) for name in names])
-            for field in cgroup_names.FIELDS
+            for field in cgroup_paths.FIELDS
         },
         "file": named(
             bios.file, lambda row: None if row < 0 or files[row].device else files[row].path

@@ -745,6 +745,6 @@ def test_the_newest_io_is_given_out_after_a_silence(
         # THEN all I/O has been given out, though the log goes on
         assert source._thread.is_alive()
         # AND the same silence is told once
-        assert source._silence() is None
+        assert source._written is None
         pipe.close()
         assert sum(int((window.bios.complete >= 0).sum()) for window in windows) == 0

@@ -25,7 +25,7 @@ from biotrail.converters.lifecycles.arrow.columns import (
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.arrow import HITS, LIVES, PAIRS, SPANS
 from biotrail.converters.submissions.arrow import SUBMISSIONS
-from biotrail.recorder.schema.cgroup_names import FIELDS
+from biotrail.recorder.schema.cgroup_paths import FIELDS
 from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.chunks import decode_chunk, encode_chunk, first_time, runs, split, unwrap
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, encode_frame, encode_preamble
-from biotrail.recorder.log.packing import Packer
+from biotrail.recorder.log.writer import Packer
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
 from tests.support.both_ways import uncompiled

@@ -19,8 +19,7 @@ from biotrail.cli import info
 from biotrail.cli.options.record_keeping import amount, limit, together, trigger
 from biotrail.recorder.filters.triggers import Hit, Pressure, Triggers
 from biotrail.recorder.log import LogReader, LogWriter, Segment
-from biotrail.recorder.log.packing import Packer
-from biotrail.recorder.log.writer import _JOINED
+from biotrail.recorder.log.writer import _JOINED, Packer
 from biotrail.recorder.log.writer import LogWriter as FileLogWriter
 from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import FlightBuffer, Limit

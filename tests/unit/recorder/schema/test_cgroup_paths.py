@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.schema.cgroup_paths import CgroupIdentity, identity
+from biotrail.recorder.schema.cgroup_paths import CgroupName, identity
 
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
 UID = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -17,7 +17,7 @@ SYSTEM = "system.slice"
 MACHINE = "machine.slice"
 BURSTABLE = "kubepods-burstable.slice"
 UID_SLICE = f"kubepods.slice/{BURSTABLE}/kubepods-burstable-pod{U_ID}.slice"
-IN_POD_SLICE = {"slice": f"kubepods-burstable-pod{U_ID}.slice", "pod": UID, "qos": "burstable"}
+IN_POD_SLICE = {"slice": f"kubepods-burstable-pod{U_ID}.slice", "pod_uid": UID, "qos": "burstable"}
 FORMS = {
     # systemd
     "/": {},
@@ -44,135 +44,146 @@ FORMS = {
     },
     "/my.service.d/x": {},
     # Docker
-    f"/docker/{A}": {"runtime": "docker", "container": A},
-    f"/docker/{A}/init.scope": {"runtime": "docker", "container": A},
+    f"/docker/{A}": {"runtime": "docker", "container_id": A},
+    f"/docker/{A}/init.scope": {"runtime": "docker", "container_id": A},
     f"/system.slice/docker-{A}.scope": {
-        **{"unit": f"docker-{A}.scope", "slice": SYSTEM, "runtime": "docker", "container": A}
+        **{"unit": f"docker-{A}.scope", "slice": SYSTEM, "runtime": "docker", "container_id": A}
     },
     f"/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{A}.scope": {
         **{"unit": f"docker-{A}.scope", "slice": "user-1000.slice"},
-        **{"runtime": "docker", "container": A},
+        **{"runtime": "docker", "container_id": A},
     },
     f"/system.slice/docker.service/system.slice:docker:{A}": {
-        **{"unit": "docker.service", "slice": SYSTEM, "runtime": "docker", "container": A}
+        **{"unit": "docker.service", "slice": SYSTEM, "runtime": "docker", "container_id": A}
     },
     "/docker/buildkit": {},
     f"/docker/{A[:-1]}": {},
-    f"/mine/{A}": {"container": A},
+    f"/mine/{A}": {"container_id": A},
     # Podman
     f"/machine.slice/libpod-{A}.scope/container": {
-        **{"unit": f"libpod-{A}.scope", "slice": MACHINE, "runtime": "podman", "container": A}
+        **{"unit": f"libpod-{A}.scope", "slice": MACHINE, "runtime": "podman", "container_id": A}
     },
     f"/machine.slice/libpod-conmon-{A}.scope": {
         **{"unit": f"libpod-conmon-{A}.scope", "slice": MACHINE},
-        **{"runtime": "podman", "container": A, "monitor": True},
+        **{"runtime": "podman", "container_id": A, "monitor": True},
     },
     f"/machine.slice/machine-libpod_pod_{B}.slice/libpod-{A}.scope": {
         **{"unit": f"libpod-{A}.scope", "slice": f"machine-libpod_pod_{B}.slice"},
-        **{"runtime": "podman", "container": A, "pod": B},
+        **{"runtime": "podman", "container_id": A, "pod_uid": B},
     },
     f"/user.slice/user-1.slice/user@1.service/user.slice/user-libpod_pod_{B}.slice/"
     f"libpod-{A}.scope/container": {
         **{"unit": f"libpod-{A}.scope", "slice": "user-1.slice"},
-        **{"runtime": "podman", "container": A, "pod": B},
+        **{"runtime": "podman", "container_id": A, "pod_uid": B},
     },
-    f"/libpod_parent/libpod-{A}": {"runtime": "podman", "container": A},
-    f"/libpod_parent/libpod-{A}/ctr": {"runtime": "podman", "container": A},
-    f"/libpod_parent/{B}/libpod-{A}": {"runtime": "podman", "container": A, "pod": B},
+    f"/libpod_parent/libpod-{A}": {"runtime": "podman", "container_id": A},
+    f"/libpod_parent/libpod-{A}/ctr": {"runtime": "podman", "container_id": A},
+    f"/libpod_parent/{B}/libpod-{A}": {"runtime": "podman", "container_id": A, "pod_uid": B},
     f"/system.slice/web.service/libpod-payload-{A}": {
-        **{"unit": "web.service", "slice": SYSTEM, "runtime": "podman", "container": A}
+        **{"unit": "web.service", "slice": SYSTEM, "runtime": "podman", "container_id": A}
     },
     # containerd by itself
-    f"/default/{A}": {"runtime": "containerd", "container": A},
+    f"/default/{A}": {"runtime": "containerd", "container_id": A},
     f"/system.slice/nerdctl-{A}.scope": {
-        **{"unit": f"nerdctl-{A}.scope", "slice": SYSTEM, "runtime": "containerd", "container": A}
+        **{
+            "unit": f"nerdctl-{A}.scope",
+            "slice": SYSTEM,
+            "runtime": "containerd",
+            "container_id": A,
+        }
     },
     # Kubernetes, cgroupfs
-    f"/kubepods/burstable/pod{UID}/{A}": {"container": A, "pod": UID, "qos": "burstable"},
-    f"/kubepods/besteffort/pod{UID}/{A}": {"container": A, "pod": UID, "qos": "besteffort"},
-    f"/kubepods/pod{STATIC}/{A}": {"container": A, "pod": STATIC, "qos": "guaranteed"},
-    f"/kubepods/pod{UID}": {"pod": UID, "qos": "guaranteed"},
+    f"/kubepods/burstable/pod{UID}/{A}": {"container_id": A, "pod_uid": UID, "qos": "burstable"},
+    f"/kubepods/besteffort/pod{UID}/{A}": {"container_id": A, "pod_uid": UID, "qos": "besteffort"},
+    f"/kubepods/pod{STATIC}/{A}": {"container_id": A, "pod_uid": STATIC, "qos": "guaranteed"},
+    f"/kubepods/pod{UID}": {"pod_uid": UID, "qos": "guaranteed"},
     f"/kubepods/besteffort/pod{UID}/crio-{A}": {
-        **{"runtime": "cri-o", "container": A, "pod": UID, "qos": "besteffort"}
+        **{"runtime": "cri-o", "container_id": A, "pod_uid": UID, "qos": "besteffort"}
     },
-    f"/pod{UID}/{A}": {"container": A},
+    f"/pod{UID}/{A}": {"container_id": A},
     # Kubernetes, systemd
     f"/{UID_SLICE}": IN_POD_SLICE,
     f"/{UID_SLICE}/cri-containerd-{A}.scope": {
         **IN_POD_SLICE,
-        **{"unit": f"cri-containerd-{A}.scope", "runtime": "containerd", "container": A},
+        **{"unit": f"cri-containerd-{A}.scope", "runtime": "containerd", "container_id": A},
     },
     f"/{UID_SLICE}/crio-{A}.scope/container": {
         **IN_POD_SLICE,
-        **{"unit": f"crio-{A}.scope", "runtime": "cri-o", "container": A},
+        **{"unit": f"crio-{A}.scope", "runtime": "cri-o", "container_id": A},
     },
     f"/{UID_SLICE}/crio-conmon-{A}.scope": {
         **IN_POD_SLICE,
-        **{"unit": f"crio-conmon-{A}.scope", "runtime": "cri-o", "container": A, "monitor": True},
+        **{
+            "unit": f"crio-conmon-{A}.scope",
+            "runtime": "cri-o",
+            "container_id": A,
+            "monitor": True,
+        },
     },
     f"/{UID_SLICE}/docker-{A}.scope": {
         **IN_POD_SLICE,
-        **{"unit": f"docker-{A}.scope", "runtime": "docker", "container": A},
+        **{"unit": f"docker-{A}.scope", "runtime": "docker", "container_id": A},
     },
     f"/kubepods.slice/kubepods-pod{STATIC}.slice/crio-{A}.scope": {
         **{"unit": f"crio-{A}.scope", "slice": f"kubepods-pod{STATIC}.slice", "runtime": "cri-o"},
-        **{"container": A, "pod": STATIC, "qos": "guaranteed"},
+        **{"container_id": A, "pod_uid": STATIC, "qos": "guaranteed"},
     },
     f"/system.slice/containerd.service/kubepods-besteffort-pod{U_ID}.slice:cri-containerd:{A}": {
         **{"unit": "containerd.service", "slice": SYSTEM, "runtime": "containerd"},
-        **{"container": A, "pod": UID, "qos": "besteffort"},
+        **{"container_id": A, "pod_uid": UID, "qos": "besteffort"},
     },
     # LXC
-    "/lxc/web": {"runtime": "lxc", "container": "web"},
-    "/lxc/101/ns/system.slice/nginx.service": {"runtime": "lxc", "container": "101"},
-    "/lxc.payload.web/init.scope": {"runtime": "lxc", "container": "web"},
-    "/lxc.monitor.web": {"runtime": "lxc", "container": "web", "monitor": True},
-    "/lxc.payload/web": {"runtime": "lxc", "container": "web"},
+    "/lxc/web": {"runtime": "lxc", "container_id": "web"},
+    "/lxc/101/ns/system.slice/nginx.service": {"runtime": "lxc", "container_id": "101"},
+    "/lxc.payload.web/init.scope": {"runtime": "lxc", "container_id": "web"},
+    "/lxc.monitor.web": {"runtime": "lxc", "container_id": "web", "monitor": True},
+    "/lxc.payload/web": {"runtime": "lxc", "container_id": "web"},
     "/lxc": {},
     "/mine/lxc/web": {},
     # libvirt, QEMU, nspawn
     r"/machine.slice/machine-qemu\x2d3\x2ddb\x2d01.scope/libvirt/vcpu0": {
         **{"unit": r"machine-qemu\x2d3\x2ddb\x2d01.scope", "slice": MACHINE},
-        **{"runtime": "qemu", "container": "db-01"},
+        **{"runtime": "qemu", "container_id": "db-01"},
     },
     r"/machine.slice/machine-qemu\x2ddb.scope/emulator": {
         **{"unit": r"machine-qemu\x2ddb.scope", "slice": MACHINE},
-        **{"runtime": "qemu", "container": "db"},
+        **{"runtime": "qemu", "container_id": "db"},
     },
-    "/machine/qemu-3-db.libvirt-qemu/emulator": {"runtime": "qemu", "container": "db"},
-    "/machine/prod.partition/db.libvirt-qemu": {"runtime": "qemu", "container": "db"},
-    "/libvirt/qemu/db/vcpu0": {"runtime": "qemu", "container": "db"},
+    "/machine/qemu-3-db.libvirt-qemu/emulator": {"runtime": "qemu", "container_id": "db"},
+    "/machine/prod.partition/db.libvirt-qemu": {"runtime": "qemu", "container_id": "db"},
+    "/libvirt/qemu/db/vcpu0": {"runtime": "qemu", "container_id": "db"},
     "/qemu.slice/100.scope": {
-        **{"unit": "100.scope", "slice": "qemu.slice", "runtime": "qemu", "container": "100"}
+        **{"unit": "100.scope", "slice": "qemu.slice", "runtime": "qemu", "container_id": "100"}
     },
     r"/machine.slice/machine-caf\xc3\xa9.scope/payload": {
         **{"unit": r"machine-caf\xc3\xa9.scope", "slice": MACHINE},
-        **{"runtime": "nspawn", "container": "café"},
+        **{"runtime": "nspawn", "container_id": "café"},
     },
     r"/machine.slice/machine-a\xff.scope": {
         **{"unit": r"machine-a\xff.scope", "slice": MACHINE},
-        **{"runtime": "nspawn", "container": r"a\xff"},
+        **{"runtime": "nspawn", "container_id": r"a\xff"},
     },
     "/machine.slice/systemd-nspawn@web.service/payload": {
         **{"unit": "systemd-nspawn@web.service", "slice": MACHINE},
-        **{"runtime": "nspawn", "container": "web"},
+        **{"runtime": "nspawn", "container_id": "web"},
     },
     # nested
     f"/system.slice/docker-{A}.scope/kubelet.slice/kubelet-kubepods.slice/"
     f"kubelet-kubepods-burstable.slice/kubelet-kubepods-burstable-pod{U_ID}.slice/"
     f"cri-containerd-{B}.scope": {
-        **{"unit": f"docker-{A}.scope", "slice": SYSTEM, "runtime": "containerd", "container": B},
-        **{"pod": UID, "qos": "burstable", "outer": (A,)},
+        **{
+            "unit": f"docker-{A}.scope",
+            "slice": SYSTEM,
+            "runtime": "containerd",
+            "container_id": B,
+        },
+        **{"pod_uid": UID, "qos": "burstable"},
     },
     f"/kubepods/pod{UID}/{A}/docker/{B}": {
-        **{"runtime": "docker", "container": B, "pod": UID, "qos": "guaranteed", "outer": (A,)}
+        **{"runtime": "docker", "container_id": B, "pod_uid": UID, "qos": "guaranteed"}
     },
-    f"/lxc.payload.web/lxc/db/docker/{C}": {
-        **{"runtime": "docker", "container": C, "outer": ("web", "db")}
-    },
-    f"/lxc.payload.web/system.slice/docker-{C}.scope": {
-        **{"runtime": "docker", "container": C, "outer": ("web",)}
-    },
+    f"/lxc.payload.web/lxc/db/docker/{C}": {**{"runtime": "docker", "container_id": C}},
+    f"/lxc.payload.web/system.slice/docker-{C}.scope": {**{"runtime": "docker", "container_id": C}},
 }
 
 
@@ -180,7 +191,7 @@ FORMS = {
 def test_a_path_tells_what_the_cgroup_is(path: str) -> None:
     # GIVEN the path of a cgroup as a program names it WHEN it is read, also without its first slash
     # THEN it is that unit, container, pod or guest
-    expected = CgroupIdentity(**FORMS[path])  # type: ignore[arg-type]
+    expected = CgroupName(**FORMS[path])  # type: ignore[arg-type]
     assert identity(path) == expected
     assert identity(path.lstrip("/")) == expected
 
@@ -194,7 +205,7 @@ def test_a_tree_of_all_forms_is_known_by_walking_it(tmp_path: Path) -> None:
     # THEN each has its path, by its directory's inode, and is what its path says
     for path, expected in FORMS.items():
         inode = os.stat(tmp_path / path.lstrip("/")).st_ino
-        assert identity(found[inode]) == CgroupIdentity(**expected)  # type: ignore[arg-type]
+        assert identity(found[inode]) == CgroupName(**expected)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -210,4 +221,4 @@ def test_a_tree_of_all_forms_is_known_by_walking_it(tmp_path: Path) -> None:
 )
 def test_any_text_can_be_a_path(path: str) -> None:
     # GIVEN paths that nobody made, WHEN they are read, THEN nothing fails
-    assert identity(path).outer == ()
+    assert identity(path).pod_uid is None

@@ -21,7 +21,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
-from biotrail.recorder.log.packing import Packed, Packer
+from biotrail.recorder.log.writer import Packed, Packer
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import Packing, WriterThread
 from biotrail.recorder.probes.backend import Capabilities
