@@ -258,16 +258,6 @@ def lose(f: Flight) -> None:
         give_up(of_flight(f))
 
 
-def end_event(m: Machine) -> None:
-    """The event is over."""
-    if m.exchange:
-        drop_exchange(m.exchange)
-        m.exchange = NULL
-    if m.ending:
-        drop_use(m.ending)
-        m.ending = NULL
-
-
 # --- What a life's completions say
 
 
@@ -281,14 +271,6 @@ def add_ending(m: Machine, life: Life) -> None:
     e.uses += 1
     e.next = life.endings
     life.endings = e
-
-
-def free_endings(life: Life) -> None:
-    e: Ending
-    while life.endings:
-        e = life.endings
-        life.endings = e.next
-        drop_use(e)
 
 
 def is_pending(m: Machine, life: Life) -> bint:

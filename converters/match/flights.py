@@ -313,22 +313,6 @@ def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
     put_in(m, f, place)
 
 
-def free_listed(m: Machine) -> None:
-    """Give flights back that are in no tree when the event is over."""
-    f: Flight
-    while m.listed:
-        f = m.listed
-        m.listed = f.next_listed
-        f.listed = False
-        if f.place == NOWHERE:
-            leave_all(f)
-            if f.life:
-                f.life.doubt = max(f.life.doubt, f.doubt)
-                f.life.flight = NULL
-            f.order = 0
-            into_pool(cython.address(m.free_flights), cython.cast(Pooled, f))
-
-
 def attach(m: Machine, life: Life, old: Life) -> None:
     """Let a life that begins, and what ranges have of it, know of each other.
 
@@ -344,13 +328,6 @@ def attach(m: Machine, life: Life, old: Life) -> None:
             f.life.flight = NULL
         f.life = life
         life.flight = f
-
-
-def forget_flight(life: Life) -> None:
-    """A life is closed: what ranges have of it stays, alone."""
-    if life.flight:
-        life.flight.life = NULL
-        life.flight = NULL
 
 
 def doubt_of(life: Life) -> int64:

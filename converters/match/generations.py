@@ -298,19 +298,14 @@ def queued_below(m: Machine, b: Bio) -> bint:
         return False
     if ((m.opf ^ b.told.opf) & 0xFF) != 0:
         return False
-    if device_of(m, b.told.dev).requests_since < m.number:
+    upper: Device = device_of(m, b.told.dev)
+    if upper.requests_since < m.number:
         return False
     if last_clone(m, b.told.dev, b.told.sector) > b.told.number:
         return False
-    return leads_to(m, b.told.dev, b.told.sector)
-
-
-def leads_to(m: Machine, upper: uint64, sector: uint64) -> bint:
-    """Return whether what was queued at a sector of `upper` can be what the Q at hand queues."""
-    part: Device = device_of(m, upper)
-    if part.disk == m.dev and part.start >= 0:
-        return sector + cython.cast(uint64, part.start) == m.sector
-    return stands_on(part, m.dev)
+    if upper.disk == m.dev and upper.start >= 0:
+        return b.told.sector + cython.cast(uint64, upper.start) == m.sector
+    return stands_on(upper, m.dev)
 
 
 def stands_on(device: Device, disk: uint64) -> bint:

@@ -6,13 +6,15 @@ import cython
 from biotrail.converters.match.bios import bio_here
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
-    ended_before,
+    OVER,
     join_list,
     link,
     look_at,
     may_be_over,
     offer_chain,
+    request_over,
     superseded,
+    unanswered,
 )
 from biotrail.converters.match.flights import attach, index_piece
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
@@ -65,9 +67,14 @@ def commented_on(m: Machine, place: Entry) -> Request:
     closed, or may not, which shall make no difference.
     """
     r: Request = cython.cast(Request, place.what)
-    if r and ended_before(r, m.ts - m.settle_ns):
+    before: int64 = m.ts - m.settle_ns
+    if not r:
         return NULL
-    return r
+    if r.merged.number >= 0:
+        return NULL if r.merged.ts < before else r
+    if r.complete.number >= 0:
+        return NULL if r.complete.ts < before and request_over(r) == OVER else r
+    return NULL if unanswered(r, before) else r
 
 
 def request_begins(m: Machine, place: Entry) -> Request:

@@ -369,19 +369,23 @@ def bio_doubtful(b: Bio, queue: int64, by_pieces: bint, sureness: int64) -> bint
     if b.last_ended.number >= 0:
         first = last = b.last_ended.ts
         e = ending_of(cython.cast(Life, b), b.last_ended.number)
+        if e and e.state != KNOWN:
+            return True
         if e:
             shared = True
-            first = first_of(e)
-            last = last_of(e)
+            first = e.first
+            last = e.last
     p = b.first_piece if by_pieces else NULL
     while p:
         e = NULL
         if p.end >= 0 and p.request:
             e = ending_of(cython.cast(Life, p.request), p.end)
+        if e and e.state != KNOWN:
+            return True
         if e:
             shared = True
-            first = max(first, first_of(e))
-            last = max(last, last_of(e))
+            first = max(first, e.first)
+            last = max(last, e.last)
         else:
             first = max(first, p.end_ts)
             last = max(last, p.end_ts)
@@ -398,17 +402,7 @@ def is_doubtful(first: int64, last: int64, begin: int64, shared: bint, sureness:
         return False
     if not shared and sureness == AMBIGUOUS:
         return True
-    return last >= FOREVER or last - first > max(first - begin, 0) // SHARE
-
-
-def first_of(e: Ending) -> int64:
-    """Return when its I/O ended at the earliest; FOREVER: that is not known."""
-    return e.first if e.state == KNOWN else FOREVER
-
-
-def last_of(e: Ending) -> int64:
-    """Return when its I/O ended at the latest; FOREVER: that is not known."""
-    return e.last if e.state == KNOWN else FOREVER
+    return last - first > max(first - begin, 0) // SHARE
 
 
 def fronts_elsewhere(m: Machine, b: Bio) -> bint:
@@ -605,7 +599,7 @@ def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> 
         return True
     e = ending_of(cython.cast(Life, r), r.complete.number)
     if e:
-        return is_doubtful(first_of(e), last_of(e), start, True, certainty)
+        return e.state != KNOWN or is_doubtful(e.first, e.last, start, True, certainty)
     return is_doubtful(r.complete.ts, r.complete.ts, start, False, certainty)
 
 

@@ -24,8 +24,8 @@ from biotrail.converters.match.memory import (
     add_loss,
     device_of,
     free_table,
-    make_device,
-    make_tables,
+    new_table,
+    resized,
 )
 from biotrail.converters.match.numbers import *
 from biotrail.converters.match.requests import (
@@ -386,7 +386,11 @@ class Machine:
 @cython.cfunc
 @cython.exceptval(-1)
 def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
-    """Do a task; raise MemoryError if there is not enough memory for it."""
+    """Do a task; raise MemoryError if there is not enough memory for it.
+
+    MAKE_DEVICE: have a device, with room for so many disks below it.
+    """
+    device: Device
     # What is between has no objects of Python's, so nothing is lost when it is left at once.
     if m.ran_out or begin_task():
         m.ran_out = True
@@ -402,9 +406,15 @@ def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
     elif task == LOSE:
         add_loss(m, one)
     elif task == MAKE_DEVICE:
-        make_device(m, one, other)
+        device = device_of(m, one)
+        if other > device.lower_count:
+            device.lower = cython.cast(
+                words, resized(device.lower, other * cython.sizeof(cython.ulonglong))
+            )
+        device.lower_count = other
     else:
-        make_tables(m)
+        m.bios, m.requests, m.clones = new_table(), new_table(), new_table()
+        m.pages, m.senders, m.tags = new_table(), new_table(), new_table()
     return 0
 
 

@@ -16,7 +16,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     U8,
     Bios,
-    Bool,
     Edges,
     PageKind,
     Requests,
@@ -171,9 +170,17 @@ class Matcher:
             for names, columns in zip(TABLES, self._machine.rows(), strict=True)
         )
         queued_at, completed_at = bios.pop("queued_at"), requests.pop("completed_at")
+        tid, count = bios["tid"], len(queued_at)
+        bios["task"] = self._tasks.rows(tid, bios["queue"]).astype(np.int32)
+        bios["task"][queued_at < 0] = -1
+        tid[tid >= FIRST_UNKNOWN_TID] = 0
+        bios["page"] = PAGE_KINDS[bios.pop("flags")]
+        bios["stack"] = self._stacks.rows(bios["stack"])
+        bios["whom"] = np.full(count, -1, np.int32)
+        kind = request_kinds(requests["opf"], requests["sector"], self._context)
         return Rows(
-            self._bios(bios, queued_at >= 0),
-            self._requests(requests),
+            Bios(**bios, cut=np.full(count, NEVER, np.int64)),
+            Requests(**requests, kind=kind, cut=np.full(len(kind), NEVER, np.int64)),
             Edges(**edges),
             Stages(**bio_stages),
             Stages(**request_stages),
@@ -181,26 +188,6 @@ class Matcher:
             completed_at,
             mentions,
             lives,
-        )
-
-    def _bios(self, of: dict[str, Any], queued: Bool) -> Bios:
-        """Return the bios' table of what the machine wrote; the columns are its own."""
-        tid, count = of["tid"], len(of["number"])
-        of["task"] = self._tasks.rows(tid, of["queue"]).astype(np.int32)
-        of["task"][~queued] = -1
-        tid[tid >= FIRST_UNKNOWN_TID] = 0
-        of["page"] = PAGE_KINDS[of.pop("flags")]
-        of["stack"] = self._stacks.rows(of["stack"])
-        of["whom"] = np.full(count, -1, np.int32)
-        return Bios(**of, cut=np.full(count, NEVER, np.int64))
-
-    def _requests(self, of: dict[str, Any]) -> Requests:
-        """Return the requests' table of what the machine wrote; the columns are its own."""
-        count = len(of["number"])
-        return Requests(
-            **of,
-            kind=request_kinds(of["opf"], of["sector"], self._context),
-            cut=np.full(count, NEVER, np.int64),
         )
 
 
