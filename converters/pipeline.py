@@ -359,7 +359,7 @@ class Trace:
             if self.by_intervals:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
                 losses = self._losses.all().end
-                matching.lose(losses[losses > lost])
+                matching.matcher.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
             result = self._matched(matching, fresh, end - SETTLE_NS)
             found = [(fresh, result, begin, end)]
@@ -374,7 +374,7 @@ class Trace:
         result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
         if not self.by_intervals:
             return result
-        self.account.pairing = matching.pairing
+        self.account.pairing = matching.matcher.pairing()
         if self.context.records_bios:
             return result
         from biotrail.converters.lifecycles.standing import with_standing

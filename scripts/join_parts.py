@@ -8,7 +8,7 @@ What the parts share by imports is one namespace there:
   `Note` is one itself;
 - a function becomes a C function;
 - a number that a module gives a name becomes a literal;
-- `on["TABLE/RULE"]`, whether a rule holds, is asked by the rule's place in `rules.NAMES`.
+- `on["TABLE/RULE"]`, whether a rule holds, is asked by the rule's place in `rules.RULES`.
 """
 
 import ast

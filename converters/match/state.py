@@ -302,17 +302,13 @@ class Machine:
         for ts in ends:
             attempt(self, LOSE, ts, 0)
 
-    @property
     def pairing(self) -> tuple[int, int, int, list[int]]:
-        """Flushes that could have ended by several completions.
+        """Return how many flushes could have ended by several completions.
 
-        How many; of these in groups that ended at one time; the longest time between the first and
+        And of these in groups that ended at one time; the longest time between the first and
         the last of a group (ns); how many by the bit length of that time.
         """
-        at: int64
-        spans: list[int] = []
-        for at in range(64):
-            spans.append(self.pair_spans[at])
+        spans = [self.pair_spans[at] for at in range(64)]
         return self.pair_count, self.pair_same, self.pair_most, spans
 
     def settle(self, before: int64) -> None:
@@ -485,100 +481,72 @@ def take_rows(m: Machine, count: int64, settle_ns: int64) -> None:
 
 
 def step(m: Machine) -> None:
+    """Read the event at hand and have it handled."""
     word: uint64 = m.w0[m.row]
     kind: int64 = word >> 56
     m.kind = kind
     m.ts = word & TIME_BITS
-    if m.by_range:
-        step_by_range(m)
-    elif kind == Q or (G <= kind <= BIO_COMPLETE):
-        read_bio(m)
-        if m.bio != 0 or kind == M or kind == F or kind == X:
-            on_bio(m)
-    elif kind == CHAIN:
-        on_chain(m)
-    elif START <= kind <= E or kind == RQ_REMAP:
-        read_request(m)
-        if m.address != 0:
-            on_event_of_request(m)
-        elif m.bio != 0 and kind != R and kind != E:
-            bio_here(m, m.bio, kind, NULL, 0)
+    if kind == Q or (G <= kind <= BIO_COMPLETE):
+        m.bio = m.w1[m.row]
+        read_range(m, m.w2[m.row], m.w3[m.row], m.w4[m.row])
+    elif (START <= kind <= E and kind != CHAIN) or kind == RQ_REMAP:
+        m.address = m.w1[m.row]
+        m.bio = m.w2[m.row]
+        read_range(m, m.w3[m.row], m.w4[m.row], m.w5[m.row])
+    elif kind == P or kind == U:
+        to_device(m, m.w1[m.row] & LOW_32)
+        return
     elif kind == DONE:
         to_device(m, m.w2[m.row] & LOW_32)
+    elif kind != CHAIN and kind != BACKING:
+        return
+    if m.by_range:
+        if kind == CHAIN or kind == E or kind == DONE or kind == BACKING:
+            return  # without a pointer it says nothing
+        while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
+            m.lost_at = max(m.lost_at, m.losses[m.next_loss])
+            m.next_loss += 1
+        if find(m):
+            handle(m)
+        end_search(m)
+    elif kind == CHAIN:
+        on_chain(m)
+    elif kind == DONE:
         on_done(m)
     elif kind == BACKING:
         on_backing(m)
-    elif kind == P or kind == U:
-        to_device(m, m.w1[m.row] & LOW_32)
+    elif START <= kind <= E or kind == RQ_REMAP:
+        if m.address != 0:
+            handle(m)
+        elif m.bio != 0 and kind != R and kind != E:
+            bio_here(m, m.bio, kind, NULL, 0)
+    elif m.bio != 0 or kind == M or kind == F or kind == X:
+        handle(m)
 
 
-def on_bio(m: Machine) -> None:
+def handle(m: Machine) -> None:
+    """Take in an event of a bio or request."""
     kind: int64 = m.kind
     if kind == Q:
         on_queue(m)
-    elif kind == G or kind == M or kind == F:
-        on_join(m)
-    elif kind == X:
-        on_split(m)
-    elif kind == A:
-        on_remap(m)
-    else:
-        on_bio_complete(m)
-
-
-def on_event_of_request(m: Machine) -> None:
-    kind: int64 = m.kind
-    if kind == D:
+    elif kind == D:
         on_issue(m)
     elif kind == C:
         on_complete(m)
+    elif kind == G or kind == M or kind == F:
+        on_join(m)
+    elif kind == A:
+        on_remap(m)
+    elif kind == BIO_COMPLETE:
+        on_bio_complete(m)
+    elif kind == X:
+        on_split(m)
     elif kind == RQ_REMAP:
         on_clone(m)
     elif kind == R or kind == E:
         on_requeue_or_error(m)
     else:
         on_request(m)
-
-
-def step_by_range(m: Machine) -> None:
-    """Take in one event of a log without pointers."""
-    kind: int64 = m.kind
-    while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
-        m.lost_at = max(m.lost_at, m.losses[m.next_loss])
-        m.next_loss += 1
-    if kind == Q or (G <= kind <= BIO_COMPLETE):
-        read_bio(m)
-    elif kind == CHAIN:
-        return
-    elif START <= kind < E or kind == RQ_REMAP:
-        read_request(m)
-    else:
-        if kind == E:
-            to_device(m, m.w5[m.row] & LOW_32)
-        elif kind == DONE:
-            to_device(m, m.w2[m.row] & LOW_32)
-        elif kind == P or kind == U:
-            to_device(m, m.w1[m.row] & LOW_32)
-        return
-    if find(m):
-        if m.kind == Q or (G <= m.kind <= BIO_COMPLETE):
-            on_bio(m)
-        else:
-            on_event_of_request(m)
-    end_search(m)
-
-
-def read_bio(m: Machine) -> None:
-    """Read the record of a bio: Q, G, M, F, X, A or c."""
-    m.bio = m.w1[m.row]
-    read_range(m, m.w2[m.row], m.w3[m.row], m.w4[m.row])
-
-
-def read_request(m: Machine) -> None:
-    """Read the record of a request: s, I, R, m, D, C, E or a."""
-    m.address = m.w1[m.row]
-    m.bio = m.w2[m.row]
-    read_range(m, m.w3[m.row], m.w4[m.row], m.w5[m.row])
 
 
 def read_range(m: Machine, sector: uint64, size_and_opf: uint64, dev_and_more: uint64) -> None:

@@ -133,10 +133,9 @@ class Matcher:
         """
         self._machine.lose(ends.tolist())
 
-    @property
     def pairing(self) -> Pairing:
-        """Counts, so far, of flushes that could have ended by several completions."""
-        count, same, most, spans = self._machine.pairing
+        """Return counts, so far, of flushes that could have ended by several completions."""
+        count, same, most, spans = self._machine.pairing()
         return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
     def device_counts(self) -> dict[tuple[int, int], int]:
@@ -195,7 +194,7 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
     """Return what the machine needs to know of a log's header, and of who asks."""
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
-        "mask": rules.mask(),
+        "mask": bytes(name not in rules.OFF for name in rules.RULES),
         "dtypes": [tuple(columns.values()) for columns in TABLES],
         "zone_append": context.op_number("zone_append"),
         "discard": context.op_number("discard"),
