@@ -70,7 +70,7 @@ class CallMaker:
         said = self._says_reasons
         waits = [
             WAIT_REASON_NAMES[reason] if said and reason != WaitReason.UNKNOWN else BLOCKED
-            for reason in WaitReason
+            for reason in sorted(WaitReason)
         ]
         ids = [self._drawing.names.id(name) for name in (*waits, RUNNABLE)]
         self._names_of = np.array(ids, dtype=np.uint16)
