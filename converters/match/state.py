@@ -153,9 +153,8 @@ class Machine:
     pair_most: int64
     pair_spans: int64[64]
     # Rows.
-    column: cython.p_void[280]
-    width: int64[280]
-    columns: int64[7]
+    rows_of: cython.p_void[7]  # by table
+    row_size: int64[7]
     room: int64[7]
     made: int64[7]
     dtypes: object
@@ -197,11 +196,8 @@ class Machine:
         attempt(self, MAKE_TABLES, 0, 0)
         self.device = NULL
         self.dtypes = facts["dtypes"]
-        table: int64
-        for table in range(TABLES):
-            self.columns[table] = len(self.dtypes[table])
-            for at, dtype in enumerate(self.dtypes[table]):
-                self.width[table * MOST_COLUMNS + at] = np.dtype(dtype).itemsize
+        for at in range(TABLES):
+            self.row_size[at] = self.dtypes[at].itemsize
 
     def __dealloc__(self) -> None:
         """Give all memory back; of a task that was given up, only what stands in no list."""
@@ -227,8 +223,8 @@ class Machine:
         free_table(self.pages)
         free_table(self.senders)
         free_table(self.tags)
-        for at in range(ALL_COLUMNS):
-            free(self.column[at])
+        for at in range(TABLES):
+            free(self.rows_of[at])
         free(self.family_bios)
         free(self.family_requests)
         free(self.saved)
@@ -352,30 +348,20 @@ class Machine:
             device = device.next
         return counts
 
-    def rows(self) -> list[list[Any]]:
-        """Return the rows since the last call: the columns of each table, in their dtypes.
-
-        Tables are those of bios, requests, edges, and stages of both, events of lives, and
-        addresses of lives; those of bios, requests and stages are sorted by their first column, an
-        owner's stages in their order.
-        """
-        tables: list[list[Any]] = []
+    def rows(self) -> list[Any]:
+        """Return the rows since the last call: of each table an array in its dtype."""
+        tables: list[Any] = []
         table: int64
-        count: int64
-        place: int64
+        size: int64
+        view: cython.uchar[::1]
         for table in range(TABLES):
-            count = self.made[table]
+            size = self.made[table] * self.row_size[table]
+            found: Any = np.empty(size, np.uint8)
+            if size:
+                view = found
+                memcpy(cython.address(view[0]), self.rows_of[table], size)
             self.made[table] = 0
-            order: Any = None
-            if table != EDGES and table < MENTIONS:
-                order = ascending(self.column[table * MOST_COLUMNS], count)
-            found: list[Any] = []
-            for at, dtype in enumerate(self.dtypes[table]):
-                column = np.empty(count, dtype)
-                place = table * MOST_COLUMNS + at
-                gather(column, self.column[place], self.width[place], order, count)
-                found.append(column)
-            tables.append(found)
+            tables.append(found.view(self.dtypes[table]))
         return tables
 
 
@@ -415,56 +401,6 @@ def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
 
 
 @cython.cfunc
-def ascending(column: cython.p_void, count: int64) -> object:
-    """Return the order that sorts a column of int64; None: it is sorted."""
-    number: cython.pointer(int64) = cython.cast(cython.pointer(int64), column)
-    at: int64 = 1
-    while at < count and number[at - 1] <= number[at]:
-        at += 1
-    if at >= count:
-        return None
-    key: object = np.empty(count, np.int64)
-    view: cython.longlong[::1] = key
-    memcpy(cython.address(view[0]), column, count * cython.sizeof(cython.longlong))
-    return np.argsort(key, kind="stable")
-
-
-@cython.cfunc
-def gather(out: object, column: cython.p_void, width: int64, order: object, count: int64) -> object:
-    """Copy a column, in this order, into an array."""
-    to: cython.uchar[::1] = out.view(np.uint8)
-    rows: cython.longlong[::1]
-    at: int64
-    if count == 0:
-        return None
-    target: cython.p_void = cython.cast(cython.p_void, cython.address(to[0]))
-    if order is None:
-        memcpy(target, column, count * width)
-        return None
-    rows = order
-    if width == 8:
-        for at in range(count):
-            cython.cast(cython.pointer(uint64), target)[at] = cython.cast(
-                cython.pointer(uint64), column
-            )[rows[at]]
-    elif width == 4:
-        for at in range(count):
-            cython.cast(cython.pointer(uint32), target)[at] = cython.cast(
-                cython.pointer(uint32), column
-            )[rows[at]]
-    elif width == 2:
-        for at in range(count):
-            cython.cast(cython.pointer(uint16), target)[at] = cython.cast(
-                cython.pointer(uint16), column
-            )[rows[at]]
-    else:
-        for at in range(count):
-            cython.cast(cython.pointer(uint8), target)[at] = cython.cast(
-                cython.pointer(uint8), column
-            )[rows[at]]
-    return None
-
-
 # --- The event at hand, and the handler of its kind
 
 

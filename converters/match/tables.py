@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
@@ -52,7 +53,7 @@ BIO_COLUMNS = {
     **{"requeues": "u4", "status": "i4", "done_bytes": "u4", "request": "i8", "parent": "i8"},
     **{"family": "i8", "certainty": "u1", "doubtful": "?", "queued_at": "i8", "own": "?"},
 }
-"""What the machine writes of a bio, in order, with dtypes; likewise those below."""
+"""What the machine writes of a bio: fields of a C struct, with dtypes; likewise those below."""
 REQUEST_COLUMNS = {
     **{"number": "i8", "dev": "u4", "sector": "u8", "bytes": "u4", "opf": "u4", "tag": "u2"},
     **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
@@ -164,9 +165,14 @@ class Matcher:
         return self._rows()
 
     def _rows(self) -> Rows:
+        tables: list[NDArray[np.void]] = self._machine.rows()
+        for at, key in ((0, "number"), (1, "number"), (3, "owner"), (4, "owner")):
+            keys = tables[at][key]
+            if (keys[1:] < keys[:-1]).any():  # rows[order] would copy field by field
+                tables[at] = tables[at].take(np.argsort(keys, kind="stable"))
         bios, requests, edges, bio_stages, request_stages, mentions, lives = (
-            dict(zip(names, columns, strict=True))
-            for names, columns in zip(TABLES, self._machine.rows(), strict=True)
+            {name: np.ascontiguousarray(rows[name]) for name in columns}
+            for columns, rows in zip(TABLES, tables, strict=True)
         )
         queued_at, completed_at = bios.pop("queued_at"), requests.pop("completed_at")
         tid, count = bios["tid"], len(queued_at)
@@ -195,7 +201,7 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
         "mask": bytes(name not in rules.OFF for name in rules.RULES),
-        "dtypes": [tuple(columns.values()) for columns in TABLES],
+        "dtypes": [np.dtype(list(columns.items()), align=True) for columns in TABLES],
         "zone_append": context.op_number("zone_append"),
         "discard": context.op_number("discard"),
         "write": context.op_number("write"),
