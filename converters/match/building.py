@@ -93,12 +93,10 @@ class Matched(Result):
         return np.concatenate(own), np.unique(flying["event"][flying["what"] != NEVER])
 
     def owners(self, kind: str) -> Owners:
-        """As `Result.owners`."""
         rows = self.lives["is_bio"] == (kind == "bio")
         return Owners(*(self.lives[n][rows] for n in ("object", "first", "last", "number")))
 
     def open_since(self, kind: str) -> int:
-        """As `Result.open_since`."""
         since = self.open_bios_since if kind == "bio" else self.open_requests_since
         return LATE if since == NEVER else since
 

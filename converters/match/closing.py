@@ -20,6 +20,7 @@ from biotrail.converters.match.state import Machine
 def close_family(m: Machine) -> None:
     """Decide all that is open in the family and write its rows."""
     at: int64
+    depth: int64
     b: Bio
     r: Request
     splits: bint = False
@@ -48,8 +49,14 @@ def close_family(m: Machine) -> None:
         clones = clones or b.is_clone
         splits = splits or (not b.is_clone and b.candidates != NULL)
         pages = pages or b.above != NULL or b.backing != NULL
-    if splits:
-        follow_splits(m)
+    for at in range(m.bios_of if splits else 0):
+        b = m.family_bios[at]  # follow X to the bio that was queued; not along circles of damage
+        depth = 0
+        while b.root.root != b.root and depth < DEEPEST:
+            b.root = b.root.root
+            depth += 1
+        if depth == DEEPEST:
+            b.root = b
     for at in range(m.requests_of):
         request_end(m, m.family_requests[at])
     if splits:
@@ -69,7 +76,17 @@ def close_family(m: Machine) -> None:
             r.first = b
             r.bios += 1
     for at in range(m.bios_of):
-        bio_end(m.family_bios[at])
+        b = m.family_bios[at]
+        r = b.request
+        if not r or not r.finished:
+            continue
+        b.end = r.complete.number
+        b.end_ts = r.complete.ts
+        b.status = r.status
+        if r.sequence:
+            b.good = min(max(b.piece_bytes, 0), r.good)
+        elif r.status == 0:
+            b.good = max(b.piece_bytes, 0)
     for at in range(m.requests_of):
         r = m.family_requests[at]
         if r.completions > 1 or (r.completions == 1 and not r.finished):
@@ -112,25 +129,9 @@ def sort_bios(m: Machine) -> None:
 
 
 def is_after(one: Bio, other: Bio) -> bint:
-    """Return whether a bio comes behind another in the order of addresses, then of time."""
     if one.address != other.address:
         return one.address > other.address
     return one.born.number > other.born.number
-
-
-def follow_splits(m: Machine) -> None:
-    """Follow X from each front piece to the bio that was queued; not along circles of damage."""
-    at: int64
-    depth: int64
-    b: Bio
-    for at in range(m.bios_of):
-        b = m.family_bios[at]
-        depth = 0
-        while b.root.root != b.root and depth < DEEPEST:
-            b.root = b.root.root
-            depth += 1
-        if depth == DEEPEST:
-            b.root = b
 
 
 # --- Merges of requests
@@ -667,21 +668,6 @@ def request_end(m: Machine, r: Request) -> None:
             r.finished = True
 
 
-def bio_end(b: Bio) -> None:
-    """End a bio with its request, if that is finished."""
-    r: Request = b.request
-    size: int64 = max(b.piece_bytes, 0)
-    if not r or not r.finished:
-        return
-    b.end = r.complete.number
-    b.end_ts = r.complete.ts
-    b.status = r.status
-    if r.sequence:
-        b.good = min(size, r.good)
-    elif r.status == 0:
-        b.good = size
-
-
 @cython.cclass
 class Parts:
     """A request that completes in parts, and its bios; it lives as long as `complete_in_parts`."""
@@ -752,7 +738,6 @@ def complete_in_parts(m: Machine, r: Request) -> None:
 
 
 def take_step(p: Parts, r: Request, at: At, cut: bint, head: uint64, chain: Named) -> None:
-    """Go on by a D or C."""
     place: int64
     if at.kind == D:
         if r.others > 0:

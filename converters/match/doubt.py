@@ -46,7 +46,6 @@ def current(x: Exchange) -> Exchange:
 
 
 def of_flight(f: Flight) -> Exchange:
-    """Return the exchange of a flight, or NULL."""
     x: Exchange = f.exchange
     if x and x.into:
         f.exchange = current(x)
@@ -94,7 +93,6 @@ def leave(f: Flight) -> None:
 
 
 def one_exchange(one: Exchange, other: Exchange) -> None:
-    """Make one exchange of two."""
     f: Flight
     one = current(one)
     other = current(other)
@@ -137,7 +135,6 @@ def open_since(m: Machine, start: int64) -> None:
 
 
 def open_event(m: Machine) -> None:
-    """Likewise of the event."""
     m.doubt = AMBIGUOUS
     if not m.exchange:
         m.exchange = cython.cast(Exchange, allocate(1, size_of(Exchange)))
@@ -314,7 +311,6 @@ def own_tag(g: Tags, f: Flight, of: int64) -> None:
 
 
 def leave_group(t: Tag) -> None:
-    """Take a tag from those that its requests may have."""
     g: Tags = t.group
     if t.before:
         t.before.next = t.next
@@ -427,7 +423,6 @@ def enter_flushes(g: Flushes, f: Flight) -> None:
 
 
 def leave_flushes(f: Flight) -> None:
-    """Take one from those that share completions."""
     g: Flushes = f.flushes
     f.flushes = NULL
     g.live -= 1

@@ -39,7 +39,6 @@ def family_of(life: Life) -> Life:
 
 
 def link(one: Life, other: Life) -> None:
-    """Make one family of two."""
     one = family_of(one)
     other = family_of(other)
     if one == other:
@@ -74,7 +73,6 @@ def superseded(m: Machine, life: Life) -> None:
 
 
 def look_at(m: Machine, life: Life) -> None:
-    """Have a family looked at."""
     life = family_of(life)
     if not life.is_due:
         queue_due(m, life)
@@ -150,7 +148,6 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
 
 
 def request_over(r: Request) -> int64:
-    """Return whether a request has ended."""
     if r.again >= 0 or r.merged.number >= 0:
         return OVER
     if r.complete.number >= 0 and (r.begun < 0 or r.since_begun >= r.begun):
@@ -241,7 +238,6 @@ def waits_since(device: Device) -> int64:
 
 
 def is_waiting(r: Request) -> bint:
-    """Return whether a request with data waits for its issue."""
     if r.issue.number >= 0 or r.complete.number >= 0 or r.again >= 0 or r.merged.number >= 0:
         return False
     return r.born.size > 0
@@ -278,7 +274,6 @@ def gather_family(m: Machine, first: Life) -> None:
 
 
 def close_lives(m: Machine, first: Life) -> None:
-    """Write the rows of a family and forget it."""
     gather_family(m, first)
     close_family(m)
     forget_family(m)
@@ -297,18 +292,17 @@ def show_open(m: Machine) -> None:
                 life = cython.cast(Life, device.first_bio)
             while life:
                 if life.shown != m.round:
-                    gather_family(m, life)
-                    save_family(m)
-                    close_family(m)
-                    restore_family(m)
+                    show_family(m, life)
                 life = life.later
         device = device.next
 
 
-def save_family(m: Machine) -> None:
-    """Keep a copy of the family: closing changes its members and their devices."""
+def show_family(m: Machine, first: Life) -> None:
+    """Write rows of a family, which goes on: closing changes its members and their devices."""
     at: int64
+    b: Bio
     r: Request
+    gather_family(m, first)
     size: int64 = m.bios_of * size_of(Bio) + m.requests_of * size_of(Request)
     if size > m.saved_room:
         m.saved_room = 2 * size
@@ -322,15 +316,7 @@ def save_family(m: Machine) -> None:
         r = m.family_requests[at]
         requests[at] = r[0]
         r.device.was_merged_last = r.device.merged_last
-
-
-def restore_family(m: Machine) -> None:
-    """Put the family back as it was."""
-    at: int64
-    r: Request
-    bios: Bio = cython.cast(Bio, m.saved)
-    requests: Request = cython.cast(Request, cython.address(bios[m.bios_of]))
-    b: Bio
+    close_family(m)
     for at in range(m.bios_of):  # closing sorted them
         b = bios[at].itself
         b[0] = bios[at]
@@ -523,7 +509,6 @@ def ask_for_upper(m: Machine, b: Bio) -> None:
 
 
 def add_candidate(m: Machine, b: Bio, c: Bio, same_operation: bint) -> None:
-    """Note a candidate if it has the operation and may be in flight still."""
     if same_operation and ((c.queue.opf ^ m.opf) & 0xFF) != 0:
         return
     if flown(c, m.ts):

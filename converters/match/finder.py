@@ -172,7 +172,6 @@ def is_flush_request(m: Machine) -> bint:
 
 
 def set_request(m: Machine, f: Flight) -> None:
-    """The event is of a request, and so of its head bio."""
     m.address = f.identity
     m.bio = f.head
     event_inherits(m, f)
@@ -672,7 +671,6 @@ def widen(m: Machine, r: Flight, sector: uint64, end: uint64) -> None:
 
 
 def doubt_range(m: Machine, r: Flight) -> None:
-    """An earlier choice near a request may have made its range wrong."""
     if m.on["finder/guesses-blur"] and near_guess(m):
         open_flight(r)
 

@@ -331,7 +331,6 @@ def attach(m: Machine, life: Life, old: Life) -> None:
 
 
 def doubt_of(life: Life) -> int64:
-    """Return how surely a life's events are its own, as a certainty."""
     if life.flight:
         return max(life.doubt, life.flight.doubt)
     return life.doubt
@@ -360,17 +359,14 @@ def find_in(m: Machine, t: Range, low: uint64, high: uint64, first: uint64, last
 
 
 def starting(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those that begin at a sector."""
     find_in(m, t, sector, sector, 0, ANYWHERE)
 
 
 def exact(m: Machine, t: Range) -> None:
-    """Find those of exactly the event's range."""
     find_in(m, t, m.from_sector, m.from_sector, m.to_sector, m.to_sector)
 
 
 def ending(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those that end at a sector."""
     find_in(m, t, 0, sector, sector, sector)
 
 
@@ -391,7 +387,6 @@ def sharing(m: Machine, t: Range, within: bint) -> None:
 
 
 def add_asked(m: Machine, b: Bio) -> None:
-    """Note a bio that a question is about."""
     m.asked_bios = cython.cast(
         cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
     )
@@ -603,7 +598,6 @@ def new_spot(m: Machine, b: Bio, at: At) -> Range:
 
 
 def index_queue(m: Machine, b: Bio) -> None:
-    """Add a bio to its device's tree by Q."""
     d: Device = b.device
     if b.spot or b.queue.number < 0 or b.queue.dev != d.dev:
         return

@@ -16,7 +16,6 @@ from biotrail.converters.match.state import Machine
 
 
 def begins_request(m: Machine, r: Request) -> bint:
-    """Return whether the event is of a later request than `r`, which last had its address."""
     kind: int64 = m.kind
     before: int64 = r.told.kind
     other_op: bint = ((m.opf ^ r.told.opf) & 0xFF) != 0
@@ -179,7 +178,6 @@ def had_request(role: int64) -> bint:
 
 
 def begins_bio(m: Machine, b: Bio, role: int64, request: Request, slot: int64) -> bint:
-    """Return whether the event is of a later bio than `b`, which last had its address."""
     before: int64 = b.told.kind
     if role == A:
         return not resubmitted(m, b) and m.on["bios/remapped"]
@@ -309,7 +307,6 @@ def queued_below(m: Machine, b: Bio) -> bint:
 
 
 def stands_on(device: Device, disk: uint64) -> bint:
-    """Return whether a device stands on a disk directly."""
     at: int64
     for at in range(device.lower_count):
         if device.lower[at] == disk:

@@ -263,7 +263,6 @@ def device_of(m: Machine, dev: uint64) -> Device:
 
 
 def note(m: Machine, at: At, role: int64) -> None:
-    """Remember the event at hand."""
     at.number = m.number
     at.ts = m.ts
     at.sector = m.sector
@@ -275,7 +274,6 @@ def note(m: Machine, at: At, role: int64) -> None:
 
 
 def end_of(at: At) -> uint64:
-    """Return the sector behind an event's range."""
     return at.sector + cython.cast(uint64, at.size >> 9)
 
 

@@ -78,7 +78,6 @@ def commented_on(m: Machine, place: Entry) -> Request:
 
 
 def request_begins(m: Machine, place: Entry) -> Request:
-    """Return a new request at an address."""
     r: Request = new_request(m)
     r.address = m.address
     note(m, cython.address(r.born), m.kind)
@@ -141,12 +140,10 @@ def divided(m: Machine, r: Request, place: Entry) -> Request:
 
 
 def inside(m: Machine, at: At) -> bint:
-    """Return whether an event's range lies in that of the event at hand."""
     return at.sector >= m.sector and end_of(at) <= m.end
 
 
 def joins_later(b: Bio, old: Request, later: Request) -> None:
-    """Have a bio in the later request."""
     if b.request == old:
         b.request = later
     if b.early == old:

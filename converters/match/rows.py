@@ -17,7 +17,6 @@ NO_CPU = 0xFFFF
 
 
 def new_row(m: Machine, table: int64) -> pointer:
-    """Return where the next row of a table is to be written."""
     rows: cython.pointer(uint8)
     if m.made[table] == m.room[table]:
         m.room[table] = max(4096, 2 * m.room[table])
@@ -187,7 +186,6 @@ def file_of(b: Bio) -> int64:
 
 
 def write_bio(m: Machine, b: Bio) -> None:
-    """Write the row of a queued bio and its stages, of the pieces that were in requests."""
     p: Bio
     r: Request
     final: Bio = NULL
@@ -630,7 +628,6 @@ def bio_stages(
 
 
 def request_stages(m: Machine, r: Request, start: int64, told: At) -> None:
-    """Write the stages of a request, from its start on."""
     issue: int64 = time_of(cython.address(r.issue))
     insert: int64 = time_of(cython.address(r.insert))
     done: int64 = time_of(cython.address(r.complete))

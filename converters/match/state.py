@@ -417,7 +417,6 @@ def take_rows(m: Machine, count: int64, settle_ns: int64) -> None:
 
 
 def step(m: Machine) -> None:
-    """Read the event at hand and have it handled."""
     word: uint64 = m.w0[m.row]
     kind: int64 = word >> 56
     m.kind = kind
@@ -461,7 +460,6 @@ def step(m: Machine) -> None:
 
 
 def handle(m: Machine) -> None:
-    """Take in an event of a bio or request."""
     kind: int64 = m.kind
     if kind == Q:
         on_queue(m)
@@ -495,7 +493,6 @@ def read_range(m: Machine, sector: uint64, size_and_opf: uint64, dev_and_more: u
 
 
 def to_device(m: Machine, dev: uint64) -> None:
-    """Have the event's device at hand."""
     m.dev = dev
     if not m.device or m.device.dev != dev:
         m.device = device_of(m, dev)
