@@ -57,8 +57,6 @@ class Behind:
 class Matched(Result):
     """One window by the machine."""
 
-    begin: int
-    """Time (ns) since which the window's events are counted."""
     span: tuple[int, int]
     """Times of the first and the last event that is counted; NEVER: there is none."""
     first_counted: int
@@ -202,7 +200,6 @@ class MatchingBuilder:
             bio_stages=rows.bio_stages,
             request_stages=rows.request_stages,
             path=path,
-            begin=self._begin,
             span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
             first_counted=self._first_counted,
             counts=kind_counts(counted, used),

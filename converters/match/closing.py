@@ -694,12 +694,7 @@ def complete_in_parts(m: Machine, r: Request) -> None:
     p.members = cython.cast(cython.pointer(Bio), allocate(3 * r.bios, cython.sizeof(cython.p_void)))
     p.order = p.members + r.bios
     p.placed = p.order + r.bios
-    p.count = 0
     p.scattered = (r.born.opf & 0xFF) == m.discard
-    p.issued = False
-    p.placed_count = 0
-    p.begin = 0
-    p.done = 0
     p.by_range = m.by_range
     b = r.first
     while b:

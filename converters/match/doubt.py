@@ -270,16 +270,6 @@ def add_ending(m: Machine, life: Life) -> None:
     life.endings = e
 
 
-def is_pending(m: Machine, life: Life) -> bint:
-    """Return whether later events may say when some completion of a life ended its I/O."""
-    e: Ending = life.endings
-    while e:
-        if e.state == PENDING and m.ts <= e.deadline:
-            return True
-        e = e.next
-    return False
-
-
 def ending_of(life: Life, number: int64) -> Ending:
     """Return what is known of a completion of a life; NULL: it is certainly its own."""
     e: Ending = life.endings

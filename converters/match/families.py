@@ -4,7 +4,7 @@
 import cython
 
 from biotrail.converters.match.closing import close_family
-from biotrail.converters.match.doubt import drop_use, is_pending
+from biotrail.converters.match.doubt import drop_use
 from biotrail.converters.match.flights import bios_over, pieces_in, unindex
 from biotrail.converters.match.generations import stands_on
 from biotrail.converters.match.lives import *
@@ -129,6 +129,7 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
     life: Life = first
     found: int64 = OVER
     state: int64
+    e: Ending
     while True:
         if life.is_bio:
             state = bio_over(m, cython.cast(Bio, life))
@@ -138,7 +139,10 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
                 state = OVER
         if state == OPEN:
             return OPEN
-        if life.endings and is_pending(m, life):
+        e = life.endings  # later events may say when a completion of it ended its I/O
+        while e and not (e.state == PENDING and m.ts <= e.deadline):
+            e = e.next
+        if e:
             state = LATER
         if state == LATER or life.told.ts >= before:
             found = LATER
