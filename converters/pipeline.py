@@ -32,14 +32,12 @@ from biotrail.converters.lifecycles.cutting import (
 from biotrail.converters.lifecycles.losses import Losses, mark_lost, mark_unended
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
-    has_own,
-    own_of,
     without_own,
 )
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.building import MatchingBuilder
 from biotrail.converters.sites.tables import follows, late_events, site_tables
-from biotrail.recorder.schema.records import Kind
+from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
 
 def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, Events, int]:
@@ -305,7 +303,8 @@ class Trace:
             yield from windows
             return
         for events, end in windows:
-            if has_own(events):
+            flags = events.field(Kind.Q, "flags", events.rows(Kind.Q))
+            if (flags & Q_FLAG_OWN).any():
                 windows = chain([(events, end)], windows)
                 break
             yield events, end
@@ -342,12 +341,12 @@ class Trace:
             if self.by_intervals and until is not None:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
                 losses = self._losses.all().end
-                matching.lose(losses[losses > lost])
+                matching.matcher.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
             before = None if until is None else end - SETTLE_NS
             result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
             if self.by_intervals:
-                self.account.pairing = matching.pairing
+                self.account.pairing = matching.matcher.pairing()
             if self.by_intervals and not self.context.records_bios:
                 from biotrail.converters.lifecycles.standing import with_standing
 
@@ -453,8 +452,7 @@ class Trace:
         self.account.add_own(bios, requests)
         left_out = None
         if not self.own_io and (bios.own.any() or result.open_bios.own.any()):
-            left_out = own_of(result)
-            result = without_own(result)
+            result, left_out = without_own(result)
             bios, requests = result.bios, result.requests
         self.account.add_tables(bios, requests, result.edges, self.context.is_light)
         return Lifecycles(

@@ -8,7 +8,8 @@ What the parts share by imports is one namespace there:
   `Note` is one itself;
 - a function becomes a C function;
 - a number that a module gives a name becomes a literal;
-- `on["TABLE/RULE"]`, whether a rule holds, is asked by the rule's place in `rules.NAMES`.
+- the columns of a table (`tables.BIO_COLUMNS`) become a C struct, a row (`BioRow`);
+- `on["TABLE/RULE"]`, whether a rule holds, is asked by the rule's place in `rules.RULES`.
 """
 
 import ast
@@ -23,7 +24,7 @@ PARTS = (
     *("flights", "doubt", "finder", "closing", "rows"),
 )
 """Modules of the package, in the order in which they are joined."""
-NUMBERS, LIVES, RULES = "numbers", "lives", "rules"
+NUMBERS, LIVES, RULES, TABLES = "numbers", "lives", "rules", "tables"
 OF_THE_SCHEMA = ("NO_SECTOR", "NO_TAG", "Q_FLAG_OWN")
 """Names of recorder.schema.records that parts use."""
 
@@ -58,6 +59,8 @@ ctypedef long long[2] int64_2
 ctypedef long long[7] int64_7
 ctypedef long long[32] int64_32
 '''
+_C_TYPES = {"i8": "int64", "u8": "uint64", "i4": "int32", "u4": "uint32", "u2": "uint16"}
+"""By dtype; others are a byte."""
 _C_FUNCTION = "@cython.cfunc\n@cython.exceptval(check=False)\n"
 
 
@@ -68,7 +71,7 @@ def folder(root: Path) -> Path:
 
 def sources(root: Path) -> list[Path]:
     """Return all files that the module is made of."""
-    names = (NUMBERS, LIVES, RULES, *PARTS)
+    names = (NUMBERS, LIVES, RULES, TABLES, *PARTS)
     return [*(folder(root) / f"{name}.py" for name in names), _schema(root), Path(__file__)]
 
 
@@ -80,8 +83,9 @@ def joined(root: Path) -> tuple[str, str]:
     """Return the module's source and its declarations (.pxd)."""
     trees = {
         name: ast.parse((folder(root) / f"{name}.py").read_text(encoding="utf-8"))
-        for name in (NUMBERS, LIVES, *PARTS)
+        for name in (NUMBERS, LIVES, TABLES, *PARTS)
     }
+    rows = _rows(trees.pop(TABLES))
     numbers = {k: v for tree in trees.values() for k, v in _numbers(tree).items()}
     schema = _numbers(ast.parse(_schema(root).read_text(encoding="utf-8")), OF_THE_SCHEMA)
     numbers |= schema | {"NULL": "cython.NULL", "bint": "cython.bint"}
@@ -95,7 +99,9 @@ def joined(root: Path) -> tuple[str, str]:
             elif isinstance(node, ast.ClassDef):
                 first = node.decorator_list[0].lineno if node.decorator_list else node.lineno
                 text.append("\n".join(lines[first - 1 : node.end_lineno]))
-    return _replaced("\n\n\n".join(text) + "\n", numbers, places), _declarations(trees[LIVES])
+    return _replaced("\n\n\n".join(text) + "\n", numbers, places), _declarations(
+        trees[LIVES]
+    ) + rows
 
 
 def _numbers(tree: ast.Module, only: tuple[str, ...] = ()) -> dict[str, str]:
@@ -178,6 +184,20 @@ def _declarations(tree: ast.Module) -> str:
         fields[node.name] = fields.get(base, []) + own
         text.append(f"cdef struct {node.name.lower()}_s:\n{''.join(fields[node.name])}")
     return "\n".join(text)
+
+
+def _rows(tree: ast.Module) -> str:
+    """Return the C structs of rows: `BioRow` is a pointer to one with the fields of BIO_COLUMNS."""
+    text = ""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            table, _, rest = node.targets[0].id.partition("_")
+            if rest == "COLUMNS":
+                columns = eval(compile(ast.Expression(node.value), table, "eval"))
+                text += f"\ncdef struct {table.lower()}_row_s:\n"
+                text += "".join(f"    {_C_TYPES.get(t, 'uint8')} {n}\n" for n, t in columns.items())
+                text += f"ctypedef {table.lower()}_row_s* {table.capitalize()}Row\n"
+    return text
 
 
 def _type(annotation: ast.expr) -> str:

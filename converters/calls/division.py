@@ -13,11 +13,17 @@ import numpy as np
 
 from biotrail.converters.calls.held import HeldWaits
 from biotrail.converters.calls.keys import CallBios, Keys, latest_end, rows_of
-from biotrail.converters.calls.reason_rules import NOT_IO
-from biotrail.converters.calls.reasons import LastCommits, WaitReasons
+from biotrail.converters.calls.reason_rules import NOT_IO, WaitReason, reason_of
 from biotrail.converters.calls.untimed import UntimedWaits, calls_of, first_waits
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables, Waits
+from biotrail.converters.events.path_tables import (
+    NO_STACK,
+    BioPaths,
+    Calls,
+    Commits,
+    PathTables,
+    Waits,
+)
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -40,6 +46,10 @@ _NOT_IO = np.array(sorted(NOT_IO), dtype=np.uint8)
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 _URING_THREADS = "iou-"
 """Beginning of the names of io_uring's own threads, which queue bios outside of any call."""
+KEPT = 64
+"""A wait is recorded once its thread has a CPU again; so many commits may have ended by then."""
+MOST_KEPT = 1 << 16
+"""Spans of I/O in flight that are kept of each process at most; the oldest are dropped first."""
 _REMEMBERED_NS = 1_000_000_000
 """A wait of a call that was not timed is for own I/O if its thread ran within this time of its end:
 so long the end is kept for the waits of later windows."""
@@ -73,14 +83,17 @@ class CallDivider:
 
     def __init__(self, context: Context) -> None:
         self._unreturned = _Unreturned.none()
-        self._submitted = InFlight()
-        """Of bios that ended."""
+        self._submitted: dict[int, Times] = {}
+        """Process id → when it had I/O in flight that it reaps, of bios that ended."""
         self._divides = "wait" in context.path_parts
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._submitting = numbers(_SUBMITTING, context.machine)
-        self._reasons = WaitReasons(context)
+        self._stacks = context.wait_stacks  # which grow while the log is read
+        self._reasons: dict[int, WaitReason] = {}
+        """By the stack's number."""
         self._untimed = UntimedWaits(context)
-        self._commits = LastCommits()
+        self._commits = Commits.none()
+        """The newest of each journal's thread."""
         self._held = HeldWaits()
 
     def divide(self, window: "Lifecycles | Result", names: TaskNames) -> PathTables | None:
@@ -106,9 +119,14 @@ class CallDivider:
         )
         key_before, _, _, key_wait, key_call = keys.of
         spans = _spans(keys, before, closed, still)
-        reasoned = replace(path.waits, reason=self._reasons.of(path.waits.stack))
+        stacks, of_stack = np.unique(path.waits.stack, return_inverse=True)
+        for number in stacks.tolist():
+            if number != NO_STACK and number in self._stacks and number not in self._reasons:
+                self._reasons[number] = reason_of(self._stacks[number])
+        reasons = [self._reasons.get(number, WaitReason.UNKNOWN) for number in stacks.tolist()]
+        reasoned = replace(path.waits, reason=np.array(reasons, dtype=np.uint8)[of_stack])
         waits = self._with_causes(reasoned, spans, key_wait)
-        waits.commit, waits.commit_dev = self._commits.of(waits, path.commits)
+        self._find_commits(waits, path.commits)
         own_io, other_io = np.zeros((2, len(keys.tid)), dtype=np.int64)
         np.add.at(own_io, key_before, before.own_io)
         np.add.at(other_io, key_before, before.other_io)
@@ -160,6 +178,34 @@ class CallDivider:
         cause = np.where(np.isin(waits.reason, _NOT_IO), WaitCause.OTHERWISE, cause)
         return replace(waits, cause=cause.astype(np.uint8), own=(ends != NEVER) & (others == NEVER))
 
+    def _find_commits(self, waits: Waits, commits: Commits) -> None:
+        """Set `commit` and `commit_dev` of waits with reason JOURNAL_COMMIT.
+
+        Such a wait is ended by the thread that commits (`waker`), right after the commit's end: so
+        it is the last of that thread that ended by the wake-up, if it did not end before the wait
+        began.
+        """
+        known = Commits.concatenate([self._commits, commits])
+        known = known.take(np.lexsort((known.end, known.tid)))
+        behind = np.searchsorted(known.tid, known.tid, side="right") - np.arange(len(known))
+        self._commits = known.take(behind <= KEPT)
+        waits.commit = np.full(len(waits), NEVER, dtype=np.int64)
+        waits.commit_dev = np.zeros(len(waits), dtype=np.uint32)
+        rows = np.flatnonzero(waits.reason == WaitReason.JOURNAL_COMMIT)
+        if not len(known) or not len(rows):
+            return
+        ends, rank = np.unique(known.end, return_inverse=True)
+        tids, code = np.unique(known.tid, return_inverse=True)
+        # Each thread has its own range of ranks; rank 0 is before all of its commits.
+        width = len(ends) + 1
+        by_wake_up = np.searchsorted(ends, waits.woken[rows], side="right")
+        asked = np.searchsorted(tids, waits.waker[rows]) * width + by_wake_up
+        last = np.searchsorted(code * width + rank + 1, asked, side="right") - 1
+        found = (last >= 0) & (known.tid[last] == waits.waker[rows])
+        found &= known.end[last] >= waits.out[rows]
+        rows, last = rows[found], last[found]
+        waits.commit[rows], waits.commit_dev[rows] = known.transaction[last], known.dev[last]
+
     def _with_parts(self, calls: Calls, own_io: I64, other_io: I64, reaped: I64) -> Calls:
         """Return a copy of the calls with their parts, which add up to exit - entry.
 
@@ -201,13 +247,24 @@ class CallDivider:
         found = np.full(len(calls), NEVER, dtype=np.int64)
         asking = np.isin(calls.number, self._reaping) & ~calls.foreign & (calls.task >= 0)
         asked = np.flatnonzero(asking & (calls.entry != NEVER))
-        self._submitted.add(*self._submitted_bios(window.bios, path.bios, tasks))
+        ended = self._submitted_bios(window.bios, path.bios, tasks)
+        for one in np.unique(ended[0]).tolist():
+            start, end = self._in_flight(one, ended)
+            self._submitted[one] = start[-MOST_KEPT:], end[-MOST_KEPT:]
         if len(asked):
             still = self._submitted_bios(window.open_bios, path.open_bios, tasks)
             process = tasks.tgid[calls.task[asked]].astype(np.int64)
-            times = process, calls.entry[asked], calls.exit[asked]
-            found[asked] = self._submitted.within(times, *still)
+            for one in np.unique(process).tolist():
+                spans, rows = self._in_flight(one, still), asked[process == one]
+                within = covered(spans, calls.exit[rows]) - covered(spans, calls.entry[rows])
+                found[rows] = np.maximum(within, 0)
         return found
+
+    def _in_flight(self, process: int, bios: tuple[I64, I64, I64]) -> "Times":
+        """Return when a process had such I/O in flight: as known so far, and by more bios."""
+        mine = bios[0] == process
+        start, end = self._submitted.get(process, (bios[1][:0], bios[2][:0]))
+        return merged(np.concatenate([start, bios[1][mine]]), np.concatenate([end, bios[2][mine]]))
 
     def _submitted_bios(self, bios: Bios, paths: BioPaths, tasks: Tasks) -> tuple[I64, I64, I64]:
         """Return (process id, Q, end) of the bios that were submitted to be reaped; times in ns.
@@ -285,52 +342,12 @@ def _spans(keys: Keys, before: _Unreturned, closed: CallBios, still: CallBios) -
     return found
 
 
-# For how long of given times a process had I/O in flight that it submitted to be reaped later.
-
-MOST_KEPT = 1 << 16
-"""Spans that are kept of each process at most; the oldest are dropped first."""
+Times = tuple[I64, I64]
+"""(start, end) of spans, ns, ascending and apart."""
 
 
-class InFlight:
-    """When processes had such I/O in flight, window after window: spans that do not overlap."""
-
-    def __init__(self) -> None:
-        none = np.zeros(0, dtype=np.int64)
-        self._spans: dict[int, tuple[I64, I64]] = {}
-        """Process id → (start, end) of its spans so far, ns, ascending and apart."""
-        self._none = none, none
-
-    def add(self, process: I64, start: I64, end: I64) -> None:
-        """Add I/O that ended. process: ids; start, end: ns."""
-        for one in np.unique(process).tolist():
-            mine = process == one
-            starts, ends = self._with(one, start[mine], end[mine])
-            self._spans[one] = starts[-MOST_KEPT:], ends[-MOST_KEPT:]
-
-    def within(self, asked: tuple[I64, I64, I64], process: I64, start: I64, end: I64) -> I64:
-        """Return for how many ns of each time asked for its process had I/O in flight: (m,).
-
-        asked: (process, from, to), (m,) each. process, start, end: (n,), I/O beside what was added.
-        """
-        found = np.zeros(len(asked[0]), dtype=np.int64)
-        for one in np.unique(asked[0]).tolist():
-            mine = process == one
-            spans = self._with(one, start[mine], end[mine])
-            rows = np.flatnonzero(asked[0] == one)
-            found[rows] = covered(spans, asked[2][rows]) - covered(spans, asked[1][rows])
-        return np.maximum(found, 0)
-
-    def _with(self, process: int, start: I64, end: I64) -> tuple[I64, I64]:
-        """Return the spans of a process with others added: (start, end), ascending and apart."""
-        known = self._spans.get(process, self._none)
-        return merged(np.concatenate([known[0], start]), np.concatenate([known[1], end]))
-
-
-def merged(start: I64, end: I64) -> tuple[I64, I64]:
-    """Return (start, end) of the times that these spans cover: (k,), ascending and apart.
-
-    A span that ends before it begins covers nothing.
-    """
+def merged(start: I64, end: I64) -> Times:
+    """Return the times that these spans cover. A span that ends before it begins covers nothing."""
     kept = end > start
     start, end = start[kept], end[kept]
     order = np.argsort(start, kind="stable")
@@ -341,11 +358,8 @@ def merged(start: I64, end: I64) -> tuple[I64, I64]:
     return start[first], latest[last]
 
 
-def covered(spans: tuple[I64, I64], time: I64) -> I64:
-    """Return how many ns of `spans` are before each time: (m,).
-
-    spans: (start, end), ascending and apart.
-    """
+def covered(spans: Times, time: I64) -> I64:
+    """Return how many ns of `spans` are before each time: (m,)."""
     start, end = spans
     if not len(start):
         return np.zeros(len(time), dtype=np.int64)

@@ -6,47 +6,93 @@ those of the scheduler and of waiting in general (schedule, io_schedule, out_of_
 the first frame that a rule names decides. `docs/path.md` has the table, made from RULES.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Self
 
 
 class WaitReason(IntEnum):
-    """What a thread inside a call waited for. Numbers are never reused: archives hold the names."""
+    """What a thread inside a call waited for, in the order of docs/path.md.
 
-    UNKNOWN = 0
-    OTHER = 1
-    PAGE_READ = 2
-    PAGE_WRITE = 3
-    BIO = 4
-    METADATA = 5
-    REQUEST = 6
-    WRITE_LIMIT = 7
-    JOURNAL_COMMIT = 8
-    JOURNAL_TRANSACTION = 9
-    JOURNAL_SPACE = 10
-    LOCK = 11
-    DIRECTORY = 12
-    INODE = 13
-    THROTTLED = 14
-    MEMORY = 15
-    FREE_SPACE = 16
-    WRITE_BACK = 17
-    QUEUE = 18
-    DEVICE_MAPPER = 19
-    PAGE_LOCK = 20
-    FILE_SERVER = 21
-    CGROUP_LIMIT = 22
-    IO_COST = 23
-    IO_LATENCY = 24
-    WRITE_BACK_LIMIT = 25
-    SOCKET = 26
-    PIPE = 27
-    MEMORY_MAP = 28
-    MOUNTS = 29
-    CGROUP = 30
-    RCU = 31
-    PROCESS = 32
-    SCHEDULER = 33
+    Number, name in outputs, meaning. Numbers are never reused: archives hold the names.
+    """
+
+    text: str
+    meaning: str
+
+    def __new__(cls, number: int, text: str = "", meaning: str = "") -> Self:
+        self = int.__new__(cls, number)
+        self._value_, self.text, self.meaning = number, text, meaning
+        return self
+
+    UNKNOWN = (
+        0,
+        "unknown",
+        "no stack, or one without names: too many waits, refused by the kernel, kptr_restrict",
+    )
+    OTHER = (1, "other", "a stack in which no rule names a function")
+    PAGE_READ = (2, "page read", "a locked page of the page cache: this or another task reads it")
+    PAGE_WRITE = (3, "page write-back", "a page that is under write-back")
+    PAGE_LOCK = (
+        20,
+        "page lock",
+        "a page that another task works on: it writes, submits or truncates it",
+    )
+    BIO = (4, "bio", "a bio that the call submitted and waits for: direct I/O, a flush")
+    METADATA = (5, "metadata block", "a block of the file system's own: a buffer, an extent buffer")
+    REQUEST = (6, "request tag", "a free request (tag) of the device")
+    CGROUP_LIMIT = (
+        22,
+        "cgroup limit",
+        "a bio that a cgroup's limit held before its Q: io.max, v1's blkio.throttle.*; by the bio, "
+        "not by the stack",
+    )
+    IO_COST = (23, "io.cost", "the cgroup's share of the device, by io.cost")
+    IO_LATENCY = (
+        24,
+        "io.latency",
+        "I/O in flight of the cgroup, cut for another cgroup's io.latency",
+    )
+    WRITE_BACK_LIMIT = (
+        25,
+        "write-back throttling",
+        "the device's limit on write-back in flight (wbt)",
+    )
+    WRITE_LIMIT = (7, "I/O limit", "one of these three limits, not known which")
+    QUEUE = (18, "queue frozen", "a device's queue that is being changed")
+    DEVICE_MAPPER = (19, "device mapper or md", "a stacked device's own work")
+    JOURNAL_COMMIT = (
+        8,
+        "journal commit",
+        "the journal's commit: jbd2, the log of XFS, a transaction of btrfs",
+    )
+    JOURNAL_TRANSACTION = (
+        9,
+        "journal transaction",
+        "a transaction that is being locked or committed, to join the next",
+    )
+    JOURNAL_SPACE = (10, "journal space", "free space in the journal")
+    LOCK = (11, "lock", "a mutex, a semaphore, or an extent's or buffer's lock")
+    DIRECTORY = (12, "directory", "a directory's lock, or a look-up of its entry")
+    INODE = (13, "inode", "an inode that is being read, written or freed")
+    THROTTLED = (14, "throttled writing", "balance_dirty_pages(): too many pages are dirty")
+    WRITE_BACK = (17, "write-back", "the write-back that sync or fsync started")
+    MEMORY = (15, "memory", "memory to be reclaimed, or a page to be swapped in")
+    FILE_SERVER = (21, "file server", "an answer of a file server, or of a program (FUSE)")
+    FREE_SPACE = (16, "free space", "the file system's reservation of space")
+    SOCKET = (26, "socket", "no I/O: a lock of a socket or of the network")
+    PIPE = (27, "pipe", "no I/O: a lock of a pipe, a terminal or an epoll")
+    MEMORY_MAP = (28, "mmap_lock", "no I/O: the lock of an address space")
+    MOUNTS = (29, "mounts", "no I/O: the lock of the table of mounts")
+    CGROUP = (30, "cgroup", "no I/O: a lock of cgroups, or their freezer")
+    RCU = (31, "RCU", "no I/O: the end of a grace period")
+    PROCESS = (
+        32,
+        "process",
+        "no I/O: another process or thread: vfork, a core dump, a helper, the freezer",
+    )
+    SCHEDULER = (33, "scheduler", "no I/O: work on another CPU, such as a move to it at exec")
 
 
 NOT_IO = frozenset(
@@ -58,84 +104,7 @@ NOT_IO = frozenset(
 """Reasons of waits that no I/O ends, though the thread may be in state D: no device is asked."""
 
 
-@dataclass(frozen=True)
-class ReasonText:
-    """A reason's name in outputs, and what it means, for docs/path.md."""
-
-    name: str
-    meaning: str
-
-
-REASONS = {
-    WaitReason.UNKNOWN: ReasonText(
-        "unknown",
-        "no stack, or one without names: too many waits, refused by the kernel, kptr_restrict",
-    ),
-    WaitReason.OTHER: ReasonText("other", "a stack in which no rule names a function"),
-    WaitReason.PAGE_READ: ReasonText(
-        "page read", "a locked page of the page cache: this or another task reads it"
-    ),
-    WaitReason.PAGE_WRITE: ReasonText("page write-back", "a page that is under write-back"),
-    WaitReason.PAGE_LOCK: ReasonText(
-        "page lock", "a page that another task works on: it writes, submits or truncates it"
-    ),
-    WaitReason.BIO: ReasonText(
-        "bio", "a bio that the call submitted and waits for: direct I/O, a flush"
-    ),
-    WaitReason.METADATA: ReasonText(
-        "metadata block", "a block of the file system's own: a buffer, an extent buffer"
-    ),
-    WaitReason.REQUEST: ReasonText("request tag", "a free request (tag) of the device"),
-    WaitReason.CGROUP_LIMIT: ReasonText(
-        "cgroup limit",
-        "a bio that a cgroup's limit held before its Q: io.max, v1's blkio.throttle.*; by the bio, "
-        "not by the stack",
-    ),
-    WaitReason.IO_COST: ReasonText("io.cost", "the cgroup's share of the device, by io.cost"),
-    WaitReason.IO_LATENCY: ReasonText(
-        "io.latency", "I/O in flight of the cgroup, cut for another cgroup's io.latency"
-    ),
-    WaitReason.WRITE_BACK_LIMIT: ReasonText(
-        "write-back throttling", "the device's limit on write-back in flight (wbt)"
-    ),
-    WaitReason.WRITE_LIMIT: ReasonText("I/O limit", "one of these three limits, not known which"),
-    WaitReason.QUEUE: ReasonText("queue frozen", "a device's queue that is being changed"),
-    WaitReason.DEVICE_MAPPER: ReasonText("device mapper or md", "a stacked device's own work"),
-    WaitReason.JOURNAL_COMMIT: ReasonText(
-        "journal commit", "the journal's commit: jbd2, the log of XFS, a transaction of btrfs"
-    ),
-    WaitReason.JOURNAL_TRANSACTION: ReasonText(
-        "journal transaction", "a transaction that is being locked or committed, to join the next"
-    ),
-    WaitReason.JOURNAL_SPACE: ReasonText("journal space", "free space in the journal"),
-    WaitReason.LOCK: ReasonText("lock", "a mutex, a semaphore, or an extent's or buffer's lock"),
-    WaitReason.DIRECTORY: ReasonText("directory", "a directory's lock, or a look-up of its entry"),
-    WaitReason.INODE: ReasonText("inode", "an inode that is being read, written or freed"),
-    WaitReason.THROTTLED: ReasonText(
-        "throttled writing", "balance_dirty_pages(): too many pages are dirty"
-    ),
-    WaitReason.WRITE_BACK: ReasonText("write-back", "the write-back that sync or fsync started"),
-    WaitReason.MEMORY: ReasonText("memory", "memory to be reclaimed, or a page to be swapped in"),
-    WaitReason.FILE_SERVER: ReasonText(
-        "file server", "an answer of a file server, or of a program (FUSE)"
-    ),
-    WaitReason.FREE_SPACE: ReasonText("free space", "the file system's reservation of space"),
-    WaitReason.SOCKET: ReasonText("socket", "no I/O: a lock of a socket or of the network"),
-    WaitReason.PIPE: ReasonText("pipe", "no I/O: a lock of a pipe, a terminal or an epoll"),
-    WaitReason.MEMORY_MAP: ReasonText("mmap_lock", "no I/O: the lock of an address space"),
-    WaitReason.MOUNTS: ReasonText("mounts", "no I/O: the lock of the table of mounts"),
-    WaitReason.CGROUP: ReasonText("cgroup", "no I/O: a lock of cgroups, or their freezer"),
-    WaitReason.RCU: ReasonText("RCU", "no I/O: the end of a grace period"),
-    WaitReason.PROCESS: ReasonText(
-        "process", "no I/O: another process or thread: vfork, a core dump, a helper, the freezer"
-    ),
-    WaitReason.SCHEDULER: ReasonText(
-        "scheduler", "no I/O: work on another CPU, such as a move to it at exec"
-    ),
-}
-"""Name and meaning of each reason, in the order of docs/path.md."""
-
-WAIT_REASON_NAMES = {reason: text.name for reason, text in REASONS.items()}
+WAIT_REASON_NAMES = {reason: reason.text for reason in WaitReason}
 
 
 @dataclass(frozen=True)
@@ -477,3 +446,28 @@ RULES: tuple[Rule, ...] = (
     ),
 )
 """In this order rules with the same function are tried."""
+
+_PASSED_OVER = frozenset(PASSED_OVER.split())
+_RULES_OF: dict[str, list[Rule]] = {}
+for _rule in RULES:
+    for _function in _rule.functions.split():
+        _RULES_OF.setdefault(_function, []).append(_rule)
+
+
+def reason_of(functions: Sequence[str]) -> WaitReason:
+    """Return what a wait with this kernel stack is for. functions: names, the innermost first.
+
+    The innermost function for which a rule of RULES holds decides; of several rules the first. A
+    rule with `callers` holds only if the next frame outward that is neither one of its functions
+    nor PASSED_OVER is one of them. A suffix of the compiler (".constprop.0", ".isra.0", ".part.0")
+    is ignored; "" is a frame without a name. UNKNOWN where no frame has a name; else OTHER if no
+    rule holds.
+    """
+    names = [name.partition(".")[0] for name in functions]
+    for depth, name in enumerate(names):
+        for rule in _RULES_OF.get(name, ()):
+            passed = {*rule.functions.split(), *_PASSED_OVER}
+            caller = next((outer for outer in names[depth:] if outer not in passed), "")
+            if not rule.callers or caller in rule.callers.split():
+                return rule.reason
+    return WaitReason.OTHER if any(names) else WaitReason.UNKNOWN

@@ -93,7 +93,8 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
         looking = {
             (a + b) // 2
             for a, b in pairwise(sorted(found))
-            if b > a + 1 and any(stepped(x, y) or slept(x, y) for x in found[a] for y in found[b])
+            if b > a + 1
+            and any(stepped(x, y) or y.slept - x.slept > SLEPT for x in found[a] for y in found[b])
         }
     known.update(reading for some in found.values() for reading in some)
 
@@ -101,10 +102,6 @@ def _search(source: LogSource, times: list[int], chosen: set[int], known: set[Re
 def stepped(before: Reading, after: Reading) -> bool:
     allowed = difference_error(before, after) + FASTEST * (after.boottime - before.boottime)
     return abs(after.wall - before.wall) > allowed
-
-
-def slept(before: Reading, after: Reading) -> bool:
-    return after.slept - before.slept > SLEPT
 
 
 def difference_error(one: Reading, other: Reading) -> int:

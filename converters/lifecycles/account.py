@@ -105,13 +105,6 @@ class Pairing:
     most_ns: int = 0
     spans: Counter[int] = field(default_factory=Counter)
 
-    def add(self, count: int, apart: int) -> None:
-        """Add a group of `count` completions whose first and last are `apart` ns apart."""
-        self.completions += count
-        self.same += 0 if apart else count
-        self.most_ns = max(self.most_ns, apart)
-        self.spans[apart.bit_length()] += count
-
     @property
     def half_ns(self) -> int:
         """Median over completions of the time that their group spans (ns), as 2ⁿ - 1."""

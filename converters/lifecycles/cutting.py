@@ -8,7 +8,7 @@ beginning on, marked by `cut` and as INCOMPLETE, with their submitter, place and
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import FAR, I64, NEVER, Bios, Certainty, Requests, Stages
 from biotrail.converters.lifecycles.windows import T, first_seen, last_seen, restricted
 from biotrail.recorder.schema.errors import ConversionError
-
-if TYPE_CHECKING:
-    pass
 
 MARGIN_NS = 5_000_000_000
 """Time that is read before a cut, so that I/O in flight at its beginning is known. Of I/O queued

@@ -6,7 +6,7 @@ start to its end. Requests without bios (the flush machinery's, passthrough) hav
 other logs.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,17 +21,19 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Certainty,
+    Edges,
     EventRows,
     RequestKind,
     Requests,
     Stage,
     Stages,
+    Table,
 )
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.path import rows_of_path
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.lifecycles.standing import standing_bios, standing_edges
+from biotrail.converters.lifecycles.standing import standing_bios
 from biotrail.recorder.schema.records import (
     LIGHT_COARSE,
     LIGHT_GOES_ON,
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class LightRequests:
+class LightRequests(Table):
     """Requests with a completion in a window, by number; (n,) each.
 
     Mostly a request has one completion. It has more if it was completed in parts, or by a flush
@@ -80,12 +82,6 @@ class LightRequests:
     """Bytes completed without error."""
     status: I32
     """Of the last completion, or if that is 0 of the first."""
-
-    def __len__(self) -> int:
-        return len(self.number)
-
-    def take(self, rows: I64 | Bool) -> "LightRequests":
-        return LightRequests(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
 def light_requests(events: Events) -> tuple[LightRequests, EventRows, I64]:
@@ -224,9 +220,14 @@ class LightBuilder:
         """
         events = self._kept
         found, rows, request = light_requests(events)
-        found.superseded |= _given_up(events, found, until)
+        last = events.ts[found.last]
+        found.superseded |= ~found.ended & (last < until - GIVE_UP_NS)
+        waiting = np.flatnonzero(~found.ended & (last < until))
+        if len(waiting) > MOST_PARTIAL:
+            oldest = np.argsort(last[waiting], kind="stable")[:-MOST_PARTIAL]
+            found.superseded[waiting[oldest]] = True
         over = found.ended & (found.complete < until)
-        over |= found.superseded & ~found.ended & (events.ts[found.last] < until)
+        over |= found.superseded & ~found.ended & (last < until)
         over |= final
         own, _ = events.split(int(np.searchsorted(events.ts, until)))
         if len(self._told):
@@ -251,7 +252,7 @@ class LightBuilder:
         return LightResult(
             bios=bios,
             requests=requests,
-            edges=standing_edges(bios),
+            edges=Edges(bios.number, bios.request, bios.sector, bios.bytes, bios.certainty),
             open_bios=_bios(events, known, in_flight, self._context),
             open_requests=in_flight,
             bio_stages=stages.take(np.isin(stages.owner, bios.number)),
@@ -259,16 +260,6 @@ class LightBuilder:
             path=rows_of_path(own, self._tasks),
             events=own,
         )
-
-
-def _given_up(events: Events, found: LightRequests, settled: int) -> Bool:
-    """Return which requests were completed in part too long ago, or too many others since."""
-    last = events.ts[found.last]
-    given_up = ~found.ended & (last < settled - GIVE_UP_NS)
-    waiting = np.flatnonzero(~found.ended & (last < settled))
-    if len(waiting) > MOST_PARTIAL:
-        given_up[waiting[np.argsort(last[waiting], kind="stable")[:-MOST_PARTIAL]]] = True
-    return np.asarray(given_up, np.bool_)
 
 
 def _begun(events: Events, found: LightRequests) -> I64:

@@ -13,21 +13,23 @@ import numpy as np
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import NEVER, OwnIo
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
     from biotrail.converters.lifecycles.result import Result
 
 
-def without_own(result: "Result") -> "Result":
-    """Return a copy of the result whose tables leave out own bios and requests.
+def without_own(result: "Result") -> "tuple[Result, OwnIo | None]":
+    """Return a copy of the result whose tables leave out own bios and requests, and these.
 
-    Their edges, stages and rows of `path` go, too, with own calls and waits. Remaining requests
-    count the pieces of own bios in `others` instead of `bios`. An open own request stays until it
-    is issued: bios that are not own may still merge into it.
+    None: there are none but open ones. Their edges, stages and rows of `path` go, too, with own
+    calls and waits. Remaining requests count the pieces of own bios in `others` instead of `bios`.
+    An open own request stays until it is issued: bios that are not own may still merge into it.
     """
     bios, requests, edges = result.bios, result.requests, result.edges
     ours = np.isin(edges.bio, bios.number[bios.own])
+    own = None
+    if bios.own.any() or requests.own.any():
+        own = OwnIo(bios.take(bios.own), requests.take(requests.own), edges.take(ours))
     shared = np.searchsorted(requests.number, edges.request[ours])
     gone = np.bincount(shared, minlength=len(requests)).astype(np.uint32)
     requests = replace(requests, bios=requests.bios - gone, others=requests.others + gone)
@@ -42,21 +44,7 @@ def without_own(result: "Result") -> "Result":
         calls, waits = found.path.calls, found.path.waits
         calls, waits = calls.take(~calls.own), waits.take(~waits.own)
         found.path = replace(found.path, calls=calls, waits=waits)
-    return found
-
-
-def own_of(result: "Result") -> OwnIo | None:
-    """Return the closed bios and requests that `without_own` leaves out; None: there are none."""
-    bios, requests, edges = result.bios, result.requests, result.edges
-    if not (bios.own.any() or requests.own.any()):
-        return None
-    ours = np.isin(edges.bio, bios.number[bios.own])
-    return OwnIo(bios.take(bios.own), requests.take(requests.own), edges.take(ours))
-
-
-def has_own(events: Events) -> bool:
-    flags = events.field(Kind.Q, "flags", events.rows(Kind.Q))
-    return bool((flags & Q_FLAG_OWN != 0).any())
+    return found, own
 
 
 class OwnEventFilter:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of the path beside the block layer: calls, waits, and what is known of each bio's path."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -332,13 +332,9 @@ def interrupts(events: Events, number: I64, completed: I64) -> Interrupts:
     known = np.flatnonzero(rows.field("context") >= 0)
     known = known[np.argsort(number[known])]
     rows = rows.take(known)
+    columns = {name: rows.field(name) for name in ("hard", "raised", "soft", "irq")}
     return Interrupts(
-        number=number[known],
-        hard=rows.field("hard"),
-        raised=rows.field("raised"),
-        soft=rows.field("soft"),
-        irq=rows.field("irq"),
-        context=rows.field("context").astype(np.uint8),
+        number=number[known], **columns, context=rows.field("context").astype(np.uint8)
     )
 
 
@@ -352,19 +348,11 @@ def driver_steps(events: Events, number: I64, completed: I64, start: I64) -> Dri
     rows = paths_at(events, completed)
     known = np.flatnonzero(rows.field("driver") > 0)
     known = known[np.argsort(number[known])]
-    rows, first = rows.take(known), start[known]
-    begun = rows.field("begun")
-    return DriverSteps(
-        number=number[known],
-        driver=rows.field("driver"),
-        begun=np.where(begun < first, NEVER, begun),
-        answered=rows.field("answered"),
-        finished=rows.field("finished"),
-        errors=rows.field("errors"),
-        timeouts=rows.field("timeouts"),
-        sq_head=rows.field("sq_head"),
-        sq_tail=rows.field("sq_tail"),
-    )
+    rows = rows.take(known)
+    names = [f.name for f in fields(DriverSteps) if f.name != "number"]
+    found = DriverSteps(number=number[known], **{name: rows.field(name) for name in names})
+    found.begun = np.where(found.begun < start[known], NEVER, found.begun)
+    return found
 
 
 def waiter_rows(events: Events, queued: EventRows, queue_time: I64, tasks: TaskNames) -> I32:

@@ -78,10 +78,6 @@ def standing_bios(
     )
 
 
-def standing_edges(bios: Bios) -> Edges:
-    return Edges(bios.number, bios.request, bios.sector, bios.bytes, bios.certainty)
-
-
 def _partitions(requests: Requests, context: Context) -> U32:
     """Return the partition (dev_t) in which each request begins, by its sector; else its disk."""
     found = requests.dev.copy()
@@ -105,6 +101,7 @@ def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
     of_requests = result.request_stages
     rows = np.isin(of_requests.owner, fresh.number)
     rows &= of_requests.start < of_requests.end  # no G2D of a request that begins with its issue
+    edges = Edges(fresh.number, fresh.request, fresh.sector, fresh.bytes, fresh.certainty)
     stages = Stages.concatenate([result.bio_stages, of_requests.take(rows)])
     serving = [
         replace(requests, bios=np.where(rows, np.uint32(1), requests.bios))
@@ -116,7 +113,7 @@ def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
         open_bios=open_bios.take(np.argsort(open_bios.number, kind="stable")),
         requests=serving[0],
         open_requests=serving[1],
-        edges=Edges.concatenate([result.edges, standing_edges(fresh)]),
+        edges=Edges.concatenate([result.edges, edges]),
         bio_stages=stages.take(np.argsort(stages.owner, kind="stable")),
     )
 
@@ -136,7 +133,5 @@ def _bios(requests: Requests, context: Context) -> Bios:
     """Return a row for all bios of each request; they were allocated if that was recorded."""
     first = np.where(requests.insert == NEVER, requests.issue, requests.insert)
     getrq = np.where(requests.start < first, requests.start, NEVER)
-    nothing = np.zeros(len(requests), np.uint64)
-    return standing_bios(
-        requests, context, queue=requests.start.copy(), getrq=getrq, cgroup=nothing
-    )
+    cgroup = np.zeros(len(requests), np.uint64)
+    return standing_bios(requests, context, queue=requests.start.copy(), getrq=getrq, cgroup=cgroup)

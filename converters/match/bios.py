@@ -38,8 +38,11 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
     b: Bio = old
     begins: bint = not old
     if old:
-        if role == BIO_COMPLETE and (m.is_early or early_completion(m, old)):
-            role = EARLY_COMPLETE
+        if role == BIO_COMPLETE:  # of NVMe multipath, it comes just before the C of the request
+            inside: bint = m.sector == old.told.sector and 0 < m.size <= old.told.size
+            early: bint = old.told.kind == D and m.dev == old.told.dev and inside
+            if m.is_early or (early and (m.opf & old.told.opf & m.by_path) != 0):
+                role = EARLY_COMPLETE
         begins = begins_bio(m, old, role, request, slot)
     if begins:
         b = new_bio(m)
@@ -74,15 +77,6 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
     note(m, cython.address(b.told), role)
     mention(m, cython.cast(Life, b))
     return b
-
-
-def early_completion(m: Machine, b: Bio) -> bint:
-    """Return whether a c of NVMe multipath comes just before the C of the bio's request."""
-    if b.told.kind != D:
-        return False
-    if m.dev != b.told.dev or m.sector != b.told.sector:
-        return False
-    return 0 < m.size <= b.told.size and (m.opf & b.told.opf & m.by_path) != 0
 
 
 def queued_now(m: Machine, address: uint64) -> None:

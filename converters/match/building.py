@@ -15,9 +15,9 @@ from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import ROWS
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, NEVER, Bios
+from biotrail.converters.events.tables import I64, NEVER
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.account import Account, Pairing, kind_counts
+from biotrail.converters.lifecycles.account import Account, kind_counts
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED, Histories, Owners, Result
 from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.schema.records import Kind
@@ -28,17 +28,19 @@ if TYPE_CHECKING:
 LATE = int(np.iinfo(np.int64).max)
 
 
+@dataclass
 class Behind:
     """Events of a window and those kept of earlier ones, by their numbers."""
 
-    def __init__(self, kept: Events, fresh: Events) -> None:
-        """kept: sorted by number. fresh: their numbers ascend by 1."""
-        self._kept, self._fresh = kept, fresh
+    kept: Events
+    """Sorted by number."""
+    fresh: Events
+    """Their numbers ascend by 1."""
 
     def at(self, numbers: I64) -> Events:
         """Return the events of these numbers, each once, sorted by number; others have none."""
         numbers = names_of(numbers)
-        fresh, kept = self._fresh, self._kept
+        fresh, kept = self.fresh, self.kept
         first = int(fresh.number[0]) if len(fresh) else 0
         here = numbers[(numbers >= first) & (numbers < first + len(fresh))]
         found = fresh.take(here - first)
@@ -55,8 +57,6 @@ class Behind:
 class Matched(Result):
     """One window by the machine."""
 
-    begin: int
-    """Time (ns) since which the window's events are counted."""
     span: tuple[int, int]
     """Times of the first and the last event that is counted; NEVER: there is none."""
     first_counted: int
@@ -91,12 +91,10 @@ class Matched(Result):
         return np.concatenate(own), np.unique(flying["event"][flying["what"] != NEVER])
 
     def owners(self, kind: str) -> Owners:
-        """As `Result.owners`."""
         rows = self.lives["is_bio"] == (kind == "bio")
         return Owners(*(self.lives[n][rows] for n in ("object", "first", "last", "number")))
 
     def open_since(self, kind: str) -> int:
-        """As `Result.open_since`."""
         since = self.open_bios_since if kind == "bio" else self.open_requests_since
         return LATE if since == NEVER else since
 
@@ -159,7 +157,7 @@ class MatchingBuilder:
         begin: time (ns) before which events are not counted. tells_events: whether
         `Matched.histories` will be asked.
         """
-        self._matcher = Matcher(
+        self.matcher = Matcher(
             context, tasks, stacks, by_intervals=by_intervals, tells_events=tells_events
         )
         self._tasks = tasks
@@ -177,16 +175,22 @@ class MatchingBuilder:
         cut = int(np.searchsorted(fresh.ts, self._begin))
         counted = fresh
         if cut:
-            self._matcher.take(fresh.take(slice(None, cut)), settle_ns)
-            self._matcher.device_counts()
+            self.matcher.take(fresh.take(slice(None, cut)), settle_ns)
+            self.matcher.device_counts()
             counted = fresh.take(slice(cut, None))
         if len(counted):
             self._first_counted = min(self._first_counted, int(counted.number[0]))
-        used = self._matcher.take(counted, settle_ns)
-        rows, still = self._matcher.rows(before), self._matcher.open_rows()
+        used = self.matcher.take(counted, settle_ns)
+        rows, still = self.matcher.rows(before), self.matcher.open_rows()
         behind = Behind(self._kept, fresh)
         path = self._path(fresh, behind, rows, still)
-        self._keep(behind, still, self._records_path or path is not None)
+        # Kept are the events of what is open of which something will be asked.
+        asked = [np.zeros(0, np.int64)]
+        if self._records_path or path is not None:
+            asked.append(_asked(still))
+        if self._tells_events:
+            asked.append(still.mentions["event"][still.mentions["what"] != NEVER])
+        self._kept = behind.at(np.concatenate(asked))
         return Matched(
             bios=rows.bios,
             requests=rows.requests,
@@ -196,27 +200,17 @@ class MatchingBuilder:
             bio_stages=rows.bio_stages,
             request_stages=rows.request_stages,
             path=path,
-            begin=self._begin,
             span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
             first_counted=self._first_counted,
             counts=kind_counts(counted, used),
-            device_counts=self._matcher.device_counts(),
+            device_counts=self.matcher.device_counts(),
             mentions=rows.mentions,
             open_mentions=still.mentions,
             lives=rows.lives,
             behind=behind,
-            open_bios_since=self._matcher.open_since("bio"),
-            open_requests_since=self._matcher.open_since("request"),
+            open_bios_since=self.matcher.open_since("bio"),
+            open_requests_since=self.matcher.open_since("request"),
         )
-
-    def lose(self, ends: I64) -> None:
-        """As `Matcher.lose`."""
-        self._matcher.lose(ends)
-
-    @property
-    def pairing(self) -> Pairing:
-        """As `Matcher.pairing`."""
-        return self._matcher.pairing
 
     def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> "PathTables | None":
         """Return the window's tables of the path; sets `whom` of its bios. None: it has none."""
@@ -246,25 +240,11 @@ class MatchingBuilder:
             open_held=of_path.held_bios(events, self._tasks, still.bios.number, flying),
         )
 
-    def _keep(self, behind: Behind, still: Rows, has_path: bool) -> None:
-        """Keep the events of what is open of which something will be asked."""
-        numbers = [np.zeros(0, np.int64)]
-        if has_path:
-            numbers.append(_asked(still))
-        if self._tells_events:
-            numbers.append(still.mentions["event"][still.mentions["what"] != NEVER])
-        self._kept = behind.at(np.concatenate(numbers))
-
 
 def _asked(rows: Rows) -> I64:
     """Return the numbers of the events that tables of the path are made of: A, Q and last C."""
-    first = _recorded(rows.bios)
+    first = rows.bios.number[rows.bios.number < FIRST_UNRECORDED]
     return np.concatenate([first, rows.queued_at, rows.completed_at])
-
-
-def _recorded(bios: Bios) -> I64:
-    """Return the numbers of the bios' first events, where these began them."""
-    return bios.number[bios.number < FIRST_UNRECORDED]
 
 
 def _places(events: Events, numbers: I64) -> I64:

@@ -20,6 +20,7 @@ from biotrail.converters.match.state import Machine
 def close_family(m: Machine) -> None:
     """Decide all that is open in the family and write its rows."""
     at: int64
+    depth: int64
     b: Bio
     r: Request
     splits: bint = False
@@ -48,8 +49,14 @@ def close_family(m: Machine) -> None:
         clones = clones or b.is_clone
         splits = splits or (not b.is_clone and b.candidates != NULL)
         pages = pages or b.above != NULL or b.backing != NULL
-    if splits:
-        follow_splits(m)
+    for at in range(m.bios_of if splits else 0):
+        b = m.family_bios[at]  # follow X to the bio that was queued; not along circles of damage
+        depth = 0
+        while b.root.root != b.root and depth < DEEPEST:
+            b.root = b.root.root
+            depth += 1
+        if depth == DEEPEST:
+            b.root = b
     for at in range(m.requests_of):
         request_end(m, m.family_requests[at])
     if splits:
@@ -69,7 +76,17 @@ def close_family(m: Machine) -> None:
             r.first = b
             r.bios += 1
     for at in range(m.bios_of):
-        bio_end(m.family_bios[at])
+        b = m.family_bios[at]
+        r = b.request
+        if not r or not r.finished:
+            continue
+        b.end = r.complete.number
+        b.end_ts = r.complete.ts
+        b.status = r.status
+        if r.sequence:
+            b.good = min(max(b.piece_bytes, 0), r.good)
+        elif r.status == 0:
+            b.good = max(b.piece_bytes, 0)
     for at in range(m.requests_of):
         r = m.family_requests[at]
         if r.completions > 1 or (r.completions == 1 and not r.finished):
@@ -112,25 +129,9 @@ def sort_bios(m: Machine) -> None:
 
 
 def is_after(one: Bio, other: Bio) -> bint:
-    """Return whether a bio comes behind another in the order of addresses, then of time."""
     if one.address != other.address:
         return one.address > other.address
     return one.born.number > other.born.number
-
-
-def follow_splits(m: Machine) -> None:
-    """Follow X from each front piece to the bio that was queued; not along circles of damage."""
-    at: int64
-    depth: int64
-    b: Bio
-    for at in range(m.bios_of):
-        b = m.family_bios[at]
-        depth = 0
-        while b.root.root != b.root and depth < DEEPEST:
-            b.root = b.root.root
-            depth += 1
-        if depth == DEEPEST:
-            b.root = b
 
 
 # --- Merges of requests
@@ -325,7 +326,8 @@ def decide_split(m: Machine, b: Bio) -> None:
             continue
         if m.on["splits/not-sent-by-front"] and sent_by_front(m, c, b):
             continue
-        if b.born.kind == D and m.on["splits/sent-the-rest"] and not sent_behind(c, b):
+        sent_behind: bint = is_piece(c) and c.piece_begin >= b.piece_begin + (b.piece_bytes >> 9)
+        if b.born.kind == D and m.on["splits/sent-the-rest"] and not sent_behind:
             continue
         found = c
         count += 1
@@ -347,19 +349,13 @@ def sent_by_front(m: Machine, c: Bio, b: Bio) -> bint:
     return False
 
 
-def sent_behind(c: Bio, b: Bio) -> bint:
-    """Return whether a bio sent sectors behind another's piece to a request itself."""
-    if not is_piece(c):
-        return False
-    return c.piece_begin >= b.piece_begin + cython.cast(uint64, b.piece_bytes >> 9)
-
-
 def decide_chains(m: Machine) -> None:
     """Find the requests of merged bios that no chain names, where one alone can have them."""
     at: int64
     other: int64
     b: Bio
     r: Request
+    offer: Offer
     asked: bint = False
     for at in range(m.bios_of):
         b = m.family_bios[at]
@@ -369,7 +365,10 @@ def decide_chains(m: Machine) -> None:
             b.request = NULL
             b.asks = r.merged.number
         b.asks = max(b.asks, b.joined.number)
-        if b.request or b.asks < 0 or b.piece_bytes <= 0 or not any_cut(b):
+        offer = b.chains
+        while offer and offer.at.kind != D:
+            offer = offer.next
+        if b.request or b.asks < 0 or b.piece_bytes <= 0 or not offer:  # no cut chain may have it
             b.asks = NEVER
         asked = asked or b.asks >= 0
     if not asked:
@@ -393,16 +392,6 @@ def decide_chains(m: Machine) -> None:
             if not b.own.absorbed_by:
                 take_in(b.request, b.own)
             b.own.absorbed_by = b.request
-
-
-def any_cut(b: Bio) -> bint:
-    """Return whether any chain that was cut may have a bio."""
-    offer: Offer = b.chains
-    while offer:
-        if offer.at.kind == D:
-            return True
-        offer = offer.next
-    return False
 
 
 def decide_chain(m: Machine, b: Bio) -> None:
@@ -526,20 +515,18 @@ def drop_overlapping(c: Bio) -> None:
     """A bio sends no sector to a device twice: clones that say so are of an unknown one, too."""
     one: Bio = c.first_clone
     other: Bio
+    end: uint64
+    stop: uint64
     while one:
+        end = one.source_sector + cython.cast(uint64, one.asked.size >> 9)
         other = c.first_clone
         while other:
-            if other != one and other.best.dev == one.best.dev and same_source(one, other):
-                one.upper = NULL
+            stop = other.source_sector + cython.cast(uint64, other.asked.size >> 9)
+            if other != one and other.best.dev == one.best.dev:
+                if one.source_sector < stop and other.source_sector < end:
+                    one.upper = NULL
             other = other.next_clone
         one = one.next_clone
-
-
-def same_source(one: Bio, other: Bio) -> bint:
-    """Return whether two clones are of a common sector above."""
-    if one.source_sector >= other.source_sector + cython.cast(uint64, other.asked.size >> 9):
-        return False
-    return other.source_sector < one.source_sector + cython.cast(uint64, one.asked.size >> 9)
 
 
 def find_told_pieces(m: Machine) -> None:
@@ -681,21 +668,6 @@ def request_end(m: Machine, r: Request) -> None:
             r.finished = True
 
 
-def bio_end(b: Bio) -> None:
-    """End a bio with its request, if that is finished."""
-    r: Request = b.request
-    size: int64 = max(b.piece_bytes, 0)
-    if not r or not r.finished:
-        return
-    b.end = r.complete.number
-    b.end_ts = r.complete.ts
-    b.status = r.status
-    if r.sequence:
-        b.good = min(size, r.good)
-    elif r.status == 0:
-        b.good = size
-
-
 @cython.cclass
 class Parts:
     """A request that completes in parts, and its bios; it lives as long as `complete_in_parts`."""
@@ -722,12 +694,7 @@ def complete_in_parts(m: Machine, r: Request) -> None:
     p.members = cython.cast(cython.pointer(Bio), allocate(3 * r.bios, cython.sizeof(cython.p_void)))
     p.order = p.members + r.bios
     p.placed = p.order + r.bios
-    p.count = 0
     p.scattered = (r.born.opf & 0xFF) == m.discard
-    p.issued = False
-    p.placed_count = 0
-    p.begin = 0
-    p.done = 0
     p.by_range = m.by_range
     b = r.first
     while b:
@@ -736,7 +703,12 @@ def complete_in_parts(m: Machine, r: Request) -> None:
         b.status = 0
         b.left = b.piece_bytes
         b.gone = False
-        insert_member(p, b)
+        at = p.count  # by sector, then by address and time, as they come
+        while at > 0 and p.members[at - 1].piece_begin > b.piece_begin:
+            p.members[at] = p.members[at - 1]
+            at -= 1
+        p.members[at] = b
+        p.count += 1
         b = b.sibling
     p.ordered = p.count
     for at in range(p.count):
@@ -760,18 +732,8 @@ def complete_in_parts(m: Machine, r: Request) -> None:
     free(p.members)
 
 
-def insert_member(p: Parts, b: Bio) -> None:
-    """Add a bio to the members: by sector, then by address and time, as they come."""
-    at: int64 = p.count
-    while at > 0 and p.members[at - 1].piece_begin > b.piece_begin:
-        p.members[at] = p.members[at - 1]
-        at -= 1
-    p.members[at] = b
-    p.count += 1
-
-
 def take_step(p: Parts, r: Request, at: At, cut: bint, head: uint64, chain: Named) -> None:
-    """Go on by a D or C."""
+    place: int64
     if at.kind == D:
         if r.others > 0:
             p.issued = True
@@ -783,7 +745,8 @@ def take_step(p: Parts, r: Request, at: At, cut: bint, head: uint64, chain: Name
         if r.others == 0:
             take_part(p, at)
         elif p.issued:  # filters left out others: those that were recorded by their sectors
-            take_by_place(p, at, p.members, p.count, p.begin, p.done)
+            for place in range(p.count):
+                take_place(p.members[place], at, p.begin, p.done)
         p.done += at.size
 
 
@@ -816,8 +779,7 @@ def take_issue(p: Parts, at: At, cut: bint, head: uint64, chain: Named) -> None:
         p.order[p.ordered] = b
         p.ordered += 1
     if not cut:
-        infer_size(p, named if named else p.ordered, at.size)
-        infer_lost_part(p, named, at.size)
+        infer_sizes(p, named, at.size)
     elif named and not p.scattered:
         known = 0
         for place in range(p.ordered):
@@ -848,13 +810,17 @@ def add_named(p: Parts, address: uint64, number: int64) -> None:
         p.ordered += 1
 
 
-def infer_size(p: Parts, count: int64, total: int64) -> None:
-    """The only bio of unknown size, of the first in order, has what the others leave."""
+def infer_sizes(p: Parts, named: int64, total: int64) -> None:
+    """Infer what is left of bios from the bytes of a D whose whole chain is known.
+
+    The only one of unknown size has what the others leave. Where they have more than the D, a C
+    that was not recorded completed the rest of the head.
+    """
     at: int64
     known: int64 = 0
     unknown: int64 = 0
     b: Bio = NULL
-    for at in range(count):
+    for at in range(named if named else p.ordered):
         if p.order[at].left < 0:
             unknown += 1
             b = p.order[at]
@@ -862,17 +828,8 @@ def infer_size(p: Parts, count: int64, total: int64) -> None:
             known += p.order[at].left
     if unknown == 1:
         b.left = max(0, total - known)
-
-
-def infer_lost_part(p: Parts, named: int64, total: int64) -> None:
-    """A D shorter than its bios: a C that was not recorded completed the rest of the head."""
-    at: int64
-    known: int64 = 0
-    for at in range(named):
-        if p.order[at].left < 0:
-            return
-        known += p.order[at].left
-    if named and known > total:
+        known += b.left
+    if named and unknown <= 1 and known > total:
         p.order[0].left = max(0, p.order[0].left - (known - total))
         p.order[0].certainty = LOST
 
@@ -934,15 +891,6 @@ def take_in_order(p: Parts, at: At) -> None:
         b.end = at.number
         b.end_ts = at.ts
         b.gone = True
-
-
-def take_by_place(
-    p: Parts, at: At, bios: cython.pointer(Bio), count: int64, begin: uint64, before: int64
-) -> None:
-    """Complete bios by their sectors."""
-    place: int64
-    for place in range(count):
-        take_place(bios[place], at, begin, before)
 
 
 def take_place(b: Bio, at: At, begin: uint64, before: int64) -> None:

@@ -46,7 +46,6 @@ def current(x: Exchange) -> Exchange:
 
 
 def of_flight(f: Flight) -> Exchange:
-    """Return the exchange of a flight, or NULL."""
     x: Exchange = f.exchange
     if x and x.into:
         f.exchange = current(x)
@@ -94,7 +93,6 @@ def leave(f: Flight) -> None:
 
 
 def one_exchange(one: Exchange, other: Exchange) -> None:
-    """Make one exchange of two."""
     f: Flight
     one = current(one)
     other = current(other)
@@ -137,7 +135,6 @@ def open_since(m: Machine, start: int64) -> None:
 
 
 def open_event(m: Machine) -> None:
-    """Likewise of the event."""
     m.doubt = AMBIGUOUS
     if not m.exchange:
         m.exchange = cython.cast(Exchange, allocate(1, size_of(Exchange)))
@@ -258,16 +255,6 @@ def lose(f: Flight) -> None:
         give_up(of_flight(f))
 
 
-def end_event(m: Machine) -> None:
-    """The event is over."""
-    if m.exchange:
-        drop_exchange(m.exchange)
-        m.exchange = NULL
-    if m.ending:
-        drop_use(m.ending)
-        m.ending = NULL
-
-
 # --- What a life's completions say
 
 
@@ -281,24 +268,6 @@ def add_ending(m: Machine, life: Life) -> None:
     e.uses += 1
     e.next = life.endings
     life.endings = e
-
-
-def free_endings(life: Life) -> None:
-    e: Ending
-    while life.endings:
-        e = life.endings
-        life.endings = e.next
-        drop_use(e)
-
-
-def is_pending(m: Machine, life: Life) -> bint:
-    """Return whether later events may say when some completion of a life ended its I/O."""
-    e: Ending = life.endings
-    while e:
-        if e.state == PENDING and m.ts <= e.deadline:
-            return True
-        e = e.next
-    return False
 
 
 def ending_of(life: Life, number: int64) -> Ending:
@@ -332,7 +301,6 @@ def own_tag(g: Tags, f: Flight, of: int64) -> None:
 
 
 def leave_group(t: Tag) -> None:
-    """Take a tag from those that its requests may have."""
     g: Tags = t.group
     if t.before:
         t.before.next = t.next
@@ -445,7 +413,6 @@ def enter_flushes(g: Flushes, f: Flight) -> None:
 
 
 def leave_flushes(f: Flight) -> None:
-    """Take one from those that share completions."""
     g: Flushes = f.flushes
     f.flushes = NULL
     g.live -= 1

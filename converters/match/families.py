@@ -4,7 +4,7 @@
 import cython
 
 from biotrail.converters.match.closing import close_family
-from biotrail.converters.match.doubt import is_pending
+from biotrail.converters.match.doubt import drop_use
 from biotrail.converters.match.flights import bios_over, pieces_in, unindex
 from biotrail.converters.match.generations import stands_on
 from biotrail.converters.match.lives import *
@@ -13,11 +13,11 @@ from biotrail.converters.match.memory import (
     device_of,
     entry_in,
     entry_of,
-    free_bio,
-    free_life,
-    free_request,
+    free_list,
+    into_pool,
     linked,
     note,
+    pool_life,
     resized,
 )
 from biotrail.converters.match.numbers import *
@@ -39,7 +39,6 @@ def family_of(life: Life) -> Life:
 
 
 def link(one: Life, other: Life) -> None:
-    """Make one family of two."""
     one = family_of(one)
     other = family_of(other)
     if one == other:
@@ -74,7 +73,6 @@ def superseded(m: Machine, life: Life) -> None:
 
 
 def look_at(m: Machine, life: Life) -> None:
-    """Have a family looked at."""
     life = family_of(life)
     if not life.is_due:
         queue_due(m, life)
@@ -111,7 +109,7 @@ def settle(m: Machine, before: int64, all_due: bint) -> None:
             last = NULL
         life.is_due = False
         if life.closed:  # with its family, known by another one of it
-            free_life(m, life)
+            pool_life(m, life)
             continue
         life = family_of(life)
         if life.is_due:
@@ -131,6 +129,7 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
     life: Life = first
     found: int64 = OVER
     state: int64
+    e: Ending
     while True:
         if life.is_bio:
             state = bio_over(m, cython.cast(Bio, life))
@@ -140,7 +139,10 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
                 state = OVER
         if state == OPEN:
             return OPEN
-        if life.endings and is_pending(m, life):
+        e = life.endings  # later events may say when a completion of it ended its I/O
+        while e and not (e.state == PENDING and m.ts <= e.deadline):
+            e = e.next
+        if e:
             state = LATER
         if state == LATER or life.told.ts >= before:
             found = LATER
@@ -150,21 +152,11 @@ def over_before(m: Machine, first: Life, before: int64) -> int64:
 
 
 def request_over(r: Request) -> int64:
-    """Return whether a request has ended."""
     if r.again >= 0 or r.merged.number >= 0:
         return OVER
     if r.complete.number >= 0 and (r.begun < 0 or r.since_begun >= r.begun):
         return OVER
     return OPEN
-
-
-def ended_before(r: Request, ts: int64) -> bint:
-    """Return whether a request had ended before a time (ns), as far as its own family tells."""
-    if r.merged.number >= 0:
-        return r.merged.ts < ts
-    if r.complete.number >= 0:
-        return r.complete.ts < ts and request_over(r) == OVER
-    return unanswered(r, ts)
 
 
 def unanswered(r: Request, before: int64) -> bint:
@@ -199,6 +191,7 @@ def unanswered(r: Request, before: int64) -> bint:
 def bio_over(m: Machine, b: Bio) -> int64:
     """Return whether a bio has ended; in a flush sequence it has when its last C is empty."""
     r: Request = b.request
+    merged: int64
     if b.last_ended.number >= 0 or b.sent_on:
         return OVER
     while r and r.merged.number >= 0 and r.taker:  # D names the head alone, without pointers
@@ -206,7 +199,8 @@ def bio_over(m: Machine, b: Bio) -> int64:
     if b.again >= 0:
         # A request that waits since before its merge may turn out to have it.
         if b.joined.number >= 0 or (r and r.merged.number >= 0):
-            if b.issue < 0 and waits_since(b.device) < max(b.joined.number, merged_since(b)):
+            merged = max(b.device.merged_last, b.request.merged.number if b.request else NEVER)
+            if b.issue < 0 and waits_since(b.device) < max(b.joined.number, merged):
                 return LATER
         return OVER
     if not r or r.merged.number >= 0:
@@ -233,19 +227,13 @@ def bio_over(m: Machine, b: Bio) -> int64:
     return OVER if (r.complete.opf & m.fua) != 0 else OPEN
 
 
-def merged_since(b: Bio) -> int64:
-    """Return the m of a bio's request, or the last of its device of which no one is known."""
-    own: int64 = NEVER
-    if b.request:
-        own = b.request.merged.number
-    return max(own, b.device.merged_last)
-
-
 def waits_since(device: Device) -> int64:
     """Return since when a request with data waits for its D; NEVER: from before the log."""
     # A request that has been issued, or was over, never waits again.
-    while device.first_startless and not is_startless(cython.cast(Request, device.first_startless)):
-        device.first_startless = device.first_startless.later
+    r: Request = cython.cast(Request, device.first_startless)
+    while r and not (r.start.number < 0 and is_waiting(r)):
+        device.first_startless = r.later
+        r = cython.cast(Request, r.later)
     if device.first_startless:
         return NEVER
     while device.first_waiting and not is_waiting(cython.cast(Request, device.first_waiting)):
@@ -254,29 +242,43 @@ def waits_since(device: Device) -> int64:
 
 
 def is_waiting(r: Request) -> bint:
-    """Return whether a request with data waits for its issue."""
     if r.issue.number >= 0 or r.complete.number >= 0 or r.again >= 0 or r.merged.number >= 0:
         return False
     return r.born.size > 0
 
 
-def is_startless(r: Request) -> bint:
-    """Return whether it waits, and its s was not recorded."""
-    return r.start.number < 0 and is_waiting(r)
-
-
 # --- Closing
 
 
-def close_lives(m: Machine, first: Life) -> None:
-    """Write the rows of a family and forget it."""
+def gather_family(m: Machine, first: Life) -> None:
+    """Have the bios and requests of a family at hand."""
     life: Life = first
-    begin_family(m)
+    m.bios_of = m.requests_of = 0
     while True:
-        add_to_family(m, life)
+        if max(m.bios_of, m.requests_of) >= m.family_room:
+            m.family_room = max(64, 2 * m.family_room)
+            m.family_bios = cython.cast(
+                cython.pointer(Bio),
+                resized(m.family_bios, m.family_room * cython.sizeof(cython.p_void)),
+            )
+            m.family_requests = cython.cast(
+                cython.pointer(Request),
+                resized(m.family_requests, m.family_room * cython.sizeof(cython.p_void)),
+            )
+        if life.is_bio:
+            m.family_bios[m.bios_of] = cython.cast(Bio, life)
+            m.bios_of += 1
+        else:
+            m.family_requests[m.requests_of] = cython.cast(Request, life)
+            m.requests_of += 1
+        life.shown = m.round
         life = life.next
         if life == first:
             break
+
+
+def close_lives(m: Machine, first: Life) -> None:
+    gather_family(m, first)
     close_family(m)
     forget_family(m)
 
@@ -284,37 +286,27 @@ def close_lives(m: Machine, first: Life) -> None:
 def show_open(m: Machine) -> None:
     """Write rows of all that is not closed, by families, and leave these as they are."""
     device: Device = m.first_device
+    life: Life
+    at: int64
     m.round += 1
     while device:
-        show_list(m, cython.cast(Life, device.first_bio))
-        show_list(m, cython.cast(Life, device.first_request))
+        for at in range(2):
+            life = cython.cast(Life, device.first_request)
+            if at == 0:
+                life = cython.cast(Life, device.first_bio)
+            while life:
+                if life.shown != m.round:
+                    show_family(m, life)
+                life = life.later
         device = device.next
 
 
-def show_list(m: Machine, life: Life) -> None:
-    """Write rows of the families of the lives in a list, each once."""
-    first: Life
-    one: Life
-    while life:
-        if life.shown != m.round:
-            first = one = life
-            begin_family(m)
-            while True:
-                one.shown = m.round
-                add_to_family(m, one)
-                one = one.next
-                if one == first:
-                    break
-            save_family(m)
-            close_family(m)
-            restore_family(m)
-        life = life.later
-
-
-def save_family(m: Machine) -> None:
-    """Keep a copy of the family: closing changes its members and their devices."""
+def show_family(m: Machine, first: Life) -> None:
+    """Write rows of a family, which goes on: closing changes its members and their devices."""
     at: int64
+    b: Bio
     r: Request
+    gather_family(m, first)
     size: int64 = m.bios_of * size_of(Bio) + m.requests_of * size_of(Request)
     if size > m.saved_room:
         m.saved_room = 2 * size
@@ -328,15 +320,7 @@ def save_family(m: Machine) -> None:
         r = m.family_requests[at]
         requests[at] = r[0]
         r.device.was_merged_last = r.device.merged_last
-
-
-def restore_family(m: Machine) -> None:
-    """Put the family back as it was."""
-    at: int64
-    r: Request
-    bios: Bio = cython.cast(Bio, m.saved)
-    requests: Request = cython.cast(Request, cython.address(bios[m.bios_of]))
-    b: Bio
+    close_family(m)
     for at in range(m.bios_of):  # closing sorted them
         b = bios[at].itself
         b[0] = bios[at]
@@ -346,48 +330,59 @@ def restore_family(m: Machine) -> None:
         r.device.merged_last = r.device.was_merged_last
 
 
-def begin_family(m: Machine) -> None:
-    m.bios_of = m.requests_of = 0
-
-
-def add_to_family(m: Machine, life: Life) -> None:
-    if max(m.bios_of, m.requests_of) >= m.family_room:
-        m.family_room = max(64, 2 * m.family_room)
-        m.family_bios = cython.cast(
-            cython.pointer(Bio),
-            resized(m.family_bios, m.family_room * cython.sizeof(cython.p_void)),
-        )
-        m.family_requests = cython.cast(
-            cython.pointer(Request),
-            resized(m.family_requests, m.family_room * cython.sizeof(cython.p_void)),
-        )
-    if life.is_bio:
-        m.family_bios[m.bios_of] = cython.cast(Bio, life)
-        m.bios_of += 1
-    else:
-        m.family_requests[m.requests_of] = cython.cast(Request, life)
-        m.requests_of += 1
-
-
 def forget_family(m: Machine) -> None:
-    """Take the family out of all that new events are held to."""
+    """Take the family out of all that new events are held to, and give its memory back."""
     at: int64
     b: Bio
     r: Request
+    entry: Entry
+    one: Step
     for at in range(m.bios_of):
         b = m.family_bios[at]
         if b.again < 0:
             entry_in(m.bios, b.address, 0).what = NULL
         forget_question(b)
-        forget_page(m, b)
-        leave_list(m, cython.cast(Life, b))
-        free_bio(m, b)
+        if b.in_pages:
+            entry = entry_in(m.pages, b.page, 0)
+            if entry.what == b:
+                entry.what = NULL
+        free_list(cython.cast(Pooled, b.candidates))
+        free_list(cython.cast(Pooled, b.chains))
+        close_life(m, cython.cast(Life, b))
     for at in range(m.requests_of):
         r = m.family_requests[at]
         if r.again < 0:
             entry_in(m.requests, r.address, 0).what = NULL
-        leave_list(m, cython.cast(Life, r))
-        free_request(m, r)
+        one = r.first_step
+        while one:
+            free_list(cython.cast(Pooled, one.chain))
+            one = one.next
+        free_list(cython.cast(Pooled, r.first_step))
+        free_list(cython.cast(Pooled, r.first_chain))
+        free_list(cython.cast(Pooled, r.moved))
+        free_list(cython.cast(Pooled, r.joins))
+        close_life(m, cython.cast(Life, r))
+
+
+def close_life(m: Machine, life: Life) -> None:
+    """Take a bio or request from its device, and give it back if it is not in the queue."""
+    one: Mention
+    leave_list(m, life)
+    life.closed = True
+    while life.endings:
+        e: Ending = life.endings
+        life.endings = e.next
+        drop_use(e)
+    if life.flight:  # what ranges have of it stays, alone
+        life.flight.life = NULL
+        life.flight = NULL
+    while life.mentions:
+        one = life.mentions
+        life.mentions = one.next
+        into_pool(cython.address(m.free_mentions), cython.cast(Pooled, one))
+    life.last_mention = NULL
+    if not life.is_due:
+        pool_life(m, life)
 
 
 def forget_question(b: Bio) -> None:
@@ -401,14 +396,6 @@ def forget_question(b: Bio) -> None:
     if b.later_clone:
         b.later_clone.earlier_clone = b.earlier_clone
     b.source = NULL
-
-
-def forget_page(m: Machine, b: Bio) -> None:
-    """Take a bio out of the table of first pages."""
-    if b.in_pages:
-        entry: Entry = entry_in(m.pages, b.page, 0)
-        if entry.what == b:
-            entry.what = NULL
 
 
 def join_list(m: Machine, life: Life) -> None:
@@ -526,7 +513,6 @@ def ask_for_upper(m: Machine, b: Bio) -> None:
 
 
 def add_candidate(m: Machine, b: Bio, c: Bio, same_operation: bint) -> None:
-    """Note a candidate if it has the operation and may be in flight still."""
     if same_operation and ((c.queue.opf ^ m.opf) & 0xFF) != 0:
         return
     if flown(c, m.ts):
@@ -540,10 +526,14 @@ def show_unrecorded(m: Machine) -> None:
     b: Bio = m.device.first_clone
     begin: uint64
     stop: uint64
+    rest: Link
     while b:
+        rest = b.candidates
+        while rest and flown(rest.bio, m.ts):
+            rest = rest.next
         begin = b.source_sector
         stop = begin + cython.cast(uint64, b.asked.size >> 9)
-        if ((b.asked.opf ^ m.opf) & 0xFF) == 0 and has_upper(b, m.ts):
+        if ((b.asked.opf ^ m.opf) & 0xFF) == 0 and rest:
             if b.asked.size == 0:
                 if m.sector == 0 and m.size == 0:
                     b.maybe_unrecorded = True
@@ -553,16 +543,6 @@ def show_unrecorded(m: Machine) -> None:
             elif m.sector <= begin and m.end >= stop:
                 b.maybe_unrecorded = True
         b = b.later_clone
-
-
-def has_upper(b: Bio, ts: int64) -> bint:
-    """Return whether a bio that a clone may be of is in flight still."""
-    link: Link = b.candidates
-    while link:
-        if not flown(link.bio, ts):
-            return True
-        link = link.next
-    return False
 
 
 def offer_chain(m: Machine, r: Request) -> None:

@@ -11,12 +11,14 @@ import cython
 
 from biotrail.converters.match.doubt import (
     assign_tag,
+    drop_exchange,
     drop_tag,
+    drop_use,
     end,
-    end_event,
     enter_flushes,
     event_inherits,
     inherit,
+    leave_all,
     leave_flushes,
     lose,
     merge_flushes,
@@ -37,7 +39,6 @@ from biotrail.converters.match.flights import (
     ending,
     exact,
     find_in,
-    free_listed,
     move,
     near_guess,
     new_flight,
@@ -51,7 +52,7 @@ from biotrail.converters.match.flights import (
 )
 from biotrail.converters.match.generations import is_passthrough
 from biotrail.converters.match.lives import *
-from biotrail.converters.match.memory import add_identity, add_member, device_of, entry_of
+from biotrail.converters.match.memory import device_of, entry_of, grown, into_pool
 from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
@@ -66,6 +67,7 @@ def find(m: Machine) -> bint:
     """
     kind: int64 = m.kind
     sender: Entry
+    f: Flight
     m.from_sector = 0 if m.sector == NO_SECTOR else m.sector
     m.to_sector = m.from_sector + cython.cast(uint64, m.size >> 9)
     m.op = m.opf & 0xFF
@@ -109,16 +111,34 @@ def find(m: Machine) -> bint:
     elif kind == X:
         find_split(m)
     elif kind == RQ_REMAP:
-        find_cloned(m)
+        f = begin_request(m)  # the clone of one of the dm device above
+        put_in(m, f, HELD)
+        set_request(m, f)
     else:
         return False
     return m.kind != RQ_MERGE or m.address != 0  # a merge of what is not known
 
 
 def end_search(m: Machine) -> None:
-    """The event was taken in."""
-    end_event(m)
-    free_listed(m)
+    """The event was taken in: give back what it alone needed, and flights that are in no tree."""
+    f: Flight
+    if m.exchange:
+        drop_exchange(m.exchange)
+        m.exchange = NULL
+    if m.ending:
+        drop_use(m.ending)
+        m.ending = NULL
+    while m.listed:
+        f = m.listed
+        m.listed = f.next_listed
+        f.listed = False
+        if f.place == NOWHERE:
+            leave_all(f)
+            if f.life:
+                f.life.doubt = max(f.life.doubt, f.doubt)
+                f.life.flight = NULL
+            f.order = 0
+            into_pool(cython.address(m.free_flights), cython.cast(Pooled, f))
     m.doubt = 0
 
 
@@ -152,7 +172,6 @@ def is_flush_request(m: Machine) -> bint:
 
 
 def set_request(m: Machine, f: Flight) -> None:
-    """The event is of a request, and so of its head bio."""
     m.address = f.identity
     m.bio = f.head
     event_inherits(m, f)
@@ -445,11 +464,16 @@ def begin_request(m: Machine) -> Flight:
 
 
 def give_up_since(m: Machine, start: int64) -> None:
-    """Requests on the pile ended, and no completion was recorded."""
+    """Requests on the pile ended, and no completion was recorded: their identities are free."""
     at: int64
     for at in range(start, m.found):
         take_out(m, m.pile[at])
-        add_identity(m, m.pile[at].identity)
+        m.given_up = cython.cast(
+            cython.pointer(uint64),
+            grown(m.given_up, m.given_up_count, cython.address(m.given_up_room)),
+        )
+        m.given_up[m.given_up_count] = m.pile[at].identity
+        m.given_up_count += 1
         lose(m.pile[at])
     m.found = start
 
@@ -503,13 +527,6 @@ def find_started(m: Machine) -> None:
     m.bio = r.head
 
 
-def find_cloned(m: Machine) -> None:
-    """A new request, the clone of one of the dm device above."""
-    r: Flight = begin_request(m)
-    put_in(m, r, HELD)
-    set_request(m, r)
-
-
 def may_merge(m: Machine, start: int64, but: Flight) -> None:
     """Leave those requests on the pile that can grow: not with a flush (REQ_NOMERGE_FLAGS)."""
     at: int64
@@ -530,20 +547,16 @@ def plugged_first(m: Machine, start: int64) -> None:
     at: int64
     to: int64
     r: Flight
+    plugged: int64 = start
     if not m.on["finder/own-plug"]:
         return
-    for at in range(start + 1, m.found):
+    for at in range(start, m.found):
         r = m.pile[at]
-        to = at
-        while to > start and is_plugged(m, r) and not is_plugged(m, m.pile[to - 1]):
-            m.pile[to] = m.pile[to - 1]
-            to -= 1
-        m.pile[to] = r
-
-
-def is_plugged(m: Machine, r: Flight) -> bint:
-    """Return whether the event's thread may hold a request in its plug."""
-    return r.tid == m.tid and not r.inserted
+        if r.tid == m.tid and not r.inserted:
+            for to in range(at, plugged, -1):
+                m.pile[to] = m.pile[to - 1]
+            m.pile[plugged] = r
+            plugged += 1
 
 
 def find_merged(m: Machine) -> None:
@@ -658,7 +671,6 @@ def widen(m: Machine, r: Flight, sector: uint64, end: uint64) -> None:
 
 
 def doubt_range(m: Machine, r: Flight) -> None:
-    """An earlier choice near a request may have made its range wrong."""
     if m.on["finder/guesses-blur"] and near_guess(m):
         open_flight(r)
 
@@ -744,7 +756,12 @@ def unseen_request(m: Machine) -> Flight:
             take_out(m, b)
             serve(r, b)
             if r.head:
-                add_member(m, b.identity)
+                m.members = cython.cast(
+                    cython.pointer(uint64),
+                    grown(m.members, m.member_count, cython.address(m.member_room)),
+                )
+                m.members[m.member_count] = b.identity
+                m.member_count += 1
             else:
                 r.head = b.identity
             event_inherits(m, b)
@@ -805,6 +822,9 @@ def find_issued(m: Machine) -> None:
     may be of bios that wait there. Without a candidate it is made of these.
     """
     start: int64 = m.found
+    at: int64
+    left: int64
+    f: Flight
     r: Flight = NULL
     d: Device = m.device
     kept: uint64 = m.opf & m.fua
@@ -825,7 +845,9 @@ def find_issued(m: Machine) -> None:
         r = choose(m, start, False)
         m.found = start
         if r:
-            doubt_waiting(m, r)
+            # Where no allocation is recorded, it may be of a request of bios that wait there.
+            if not d.tells_allocations and m.on["finder/unseen-allocations"]:
+                sharing(m, d.waiting, False)
             shorter_discards(m)
             if m.found > start:
                 open_since(m, start)
@@ -850,40 +872,19 @@ def find_issued(m: Machine) -> None:
         d.issued_end = m.to_sector
     if tag != NO_TAG and queue != NO_TAG and m.on["finder/tags-reused"]:
         start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, DRIVER_TAG)
-        if m.on["finder/sequence-outlives-tag"]:
-            keep_sequences(m, start)
+        left = start
+        for at in range(start, m.found):
+            f = m.pile[at]
+            # A flush sequence's data is done, and it waits for a flush still, which may have its
+            # tag (blk_kick_flush lends it), or one of its own.
+            if f.sequence and m.on["finder/sequence-outlives-tag"]:
+                f.data_done = True
+                move(m, f, f.sector, f.end)
+            else:
+                m.pile[left] = f
+                left += 1
+        m.found = left
         give_up_since(m, start)
-
-
-def keep_sequences(m: Machine, start: int64) -> None:
-    """Take flush sequences from the pile: their data is done, and they wait for a flush still.
-
-    It may have their tag (blk_kick_flush lends it), or one of its own.
-    """
-    at: int64
-    left: int64 = start
-    f: Flight
-    for at in range(start, m.found):
-        f = m.pile[at]
-        if f.sequence:
-            f.data_done = True
-            move(m, f, f.sector, f.end)
-        else:
-            m.pile[left] = f
-            left += 1
-    m.found = left
-
-
-def doubt_waiting(m: Machine, r: Flight) -> None:
-    """Where no allocation is recorded, a D may be of a request of bios that wait in its range."""
-    start: int64 = m.found
-    if m.device.tells_allocations or not m.on["finder/unseen-allocations"]:
-        return
-    sharing(m, m.device.waiting, False)
-    if m.found > start:
-        open_since(m, start)
-        open_flight(r)
-    m.found = start
 
 
 def find_requeued(m: Machine) -> None:
@@ -914,6 +915,8 @@ def find_requeued(m: Machine) -> None:
 def find_completed(m: Machine) -> None:
     """C: the request that completed, wholly or in part."""
     start: int64 = m.found
+    stop: int64
+    at: int64
     r: Flight
     if m.from_sector == m.to_sector and not is_flush_request(m):
         find_flush_end(m)
@@ -924,7 +927,14 @@ def find_completed(m: Machine) -> None:
     if several(m, start) and m.on["finder/lived-through-loss"]:
         pass_over_lost(m, start)
     if m.high != 0 and m.on["finder/fails-before-issue"]:
-        find_failing(m, start)
+        # Held ones may have failed before their issue. A bio that waits there may have a request
+        # that was not recorded: then all are in doubt.
+        exact(m, m.device.held)
+        stop = m.found
+        sharing(m, m.device.waiting, False)
+        if m.found > stop:
+            open_since(m, start)
+        m.found = stop
     r = choose(m, start, False)
     if not r:
         find_unknown(m)
@@ -933,24 +943,21 @@ def find_completed(m: Machine) -> None:
         if m.on["finder/parts-blur"]:
             if overlaps_guess(m, m.device.guesses[PARTIALS], PARTIALS):
                 open_flight(r)
-            note_partial(m, start)
+            for at in range(start + 1, m.found):
+                if m.pile[at].end != m.pile[start].end:  # which one it shortened is open
+                    add_guess(m, PARTIALS, start)
+                    break
     set_request(m, r)
-    if r.place == HELD:
-        take_out(m, r)
-    elif m.op == m.zone_append or r.end == m.to_sector:
-        end_data(m, r)
-    else:
+    if r.place != HELD and m.op != m.zone_append and r.end != m.to_sector:
         move(m, r, m.to_sector, r.end)
+    elif r.place != HELD and r.sequence:
+        # It goes on until its C of no bytes; blk_kick_flush lends its tag to the flush request.
+        r.data_done = True
+        move(m, r, r.sector, r.end)
+        drop_tag(r, DRIVER_TAG)
+    else:
+        take_out(m, r)
     end(m, r, r.place != ISSUED)
-
-
-def note_partial(m: Machine, start: int64) -> None:
-    """A C that fits several requests of several ends: which one it shortened is open."""
-    at: int64
-    for at in range(start + 1, m.found):
-        if m.pile[at].end != m.pile[start].end:
-            add_guess(m, PARTIALS, start)
-            return
 
 
 def find_completing(m: Machine) -> None:
@@ -1039,33 +1046,6 @@ def divide_rows(m: Machine, start: int64) -> None:
             move(m, m.pile[at], m.pile[at].sector, m.pile[at].end)
         m.found = start
         find_completing(m)
-
-
-def find_failing(m: Machine, start: int64) -> None:
-    """Add the held requests with the range of a failed C, which may have failed before their issue.
-
-    A bio that waits there may have a request that was not recorded: then all are in doubt.
-    """
-    stop: int64
-    exact(m, m.device.held)
-    stop = m.found
-    sharing(m, m.device.waiting, False)
-    if m.found > stop:
-        open_since(m, start)
-    m.found = stop
-
-
-def end_data(m: Machine, r: Flight) -> None:
-    """A request's data is complete; a flush sequence goes on until its C of no bytes.
-
-    blk_kick_flush lends its driver's tag to the flush request.
-    """
-    if r.sequence:
-        r.data_done = True
-        move(m, r, r.sector, r.end)
-        drop_tag(r, DRIVER_TAG)
-    else:
-        take_out(m, r)
 
 
 def find_unknown(m: Machine) -> None:

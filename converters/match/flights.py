@@ -313,22 +313,6 @@ def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
     put_in(m, f, place)
 
 
-def free_listed(m: Machine) -> None:
-    """Give flights back that are in no tree when the event is over."""
-    f: Flight
-    while m.listed:
-        f = m.listed
-        m.listed = f.next_listed
-        f.listed = False
-        if f.place == NOWHERE:
-            leave_all(f)
-            if f.life:
-                f.life.doubt = max(f.life.doubt, f.doubt)
-                f.life.flight = NULL
-            f.order = 0
-            into_pool(cython.address(m.free_flights), cython.cast(Pooled, f))
-
-
 def attach(m: Machine, life: Life, old: Life) -> None:
     """Let a life that begins, and what ranges have of it, know of each other.
 
@@ -346,15 +330,7 @@ def attach(m: Machine, life: Life, old: Life) -> None:
         life.flight = f
 
 
-def forget_flight(life: Life) -> None:
-    """A life is closed: what ranges have of it stays, alone."""
-    if life.flight:
-        life.flight.life = NULL
-        life.flight = NULL
-
-
 def doubt_of(life: Life) -> int64:
-    """Return how surely a life's events are its own, as a certainty."""
     if life.flight:
         return max(life.doubt, life.flight.doubt)
     return life.doubt
@@ -383,17 +359,14 @@ def find_in(m: Machine, t: Range, low: uint64, high: uint64, first: uint64, last
 
 
 def starting(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those that begin at a sector."""
     find_in(m, t, sector, sector, 0, ANYWHERE)
 
 
 def exact(m: Machine, t: Range) -> None:
-    """Find those of exactly the event's range."""
     find_in(m, t, m.from_sector, m.from_sector, m.to_sector, m.to_sector)
 
 
 def ending(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those that end at a sector."""
     find_in(m, t, 0, sector, sector, sector)
 
 
@@ -414,7 +387,6 @@ def sharing(m: Machine, t: Range, within: bint) -> None:
 
 
 def add_asked(m: Machine, b: Bio) -> None:
-    """Note a bio that a question is about."""
     m.asked_bios = cython.cast(
         cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
     )
@@ -626,7 +598,6 @@ def new_spot(m: Machine, b: Bio, at: At) -> Range:
 
 
 def index_queue(m: Machine, b: Bio) -> None:
-    """Add a bio to its device's tree by Q."""
     d: Device = b.device
     if b.spot or b.queue.number < 0 or b.queue.dev != d.dev:
         return

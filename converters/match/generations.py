@@ -16,7 +16,6 @@ from biotrail.converters.match.state import Machine
 
 
 def begins_request(m: Machine, r: Request) -> bint:
-    """Return whether the event is of a later request than `r`, which last had its address."""
     kind: int64 = m.kind
     before: int64 = r.told.kind
     other_op: bint = ((m.opf ^ r.told.opf) & 0xFF) != 0
@@ -179,7 +178,6 @@ def had_request(role: int64) -> bint:
 
 
 def begins_bio(m: Machine, b: Bio, role: int64, request: Request, slot: int64) -> bint:
-    """Return whether the event is of a later bio than `b`, which last had its address."""
     before: int64 = b.told.kind
     if role == A:
         return not resubmitted(m, b) and m.on["bios/remapped"]
@@ -298,23 +296,17 @@ def queued_below(m: Machine, b: Bio) -> bint:
         return False
     if ((m.opf ^ b.told.opf) & 0xFF) != 0:
         return False
-    if device_of(m, b.told.dev).requests_since < m.number:
+    upper: Device = device_of(m, b.told.dev)
+    if upper.requests_since < m.number:
         return False
     if last_clone(m, b.told.dev, b.told.sector) > b.told.number:
         return False
-    return leads_to(m, b.told.dev, b.told.sector)
-
-
-def leads_to(m: Machine, upper: uint64, sector: uint64) -> bint:
-    """Return whether what was queued at a sector of `upper` can be what the Q at hand queues."""
-    part: Device = device_of(m, upper)
-    if part.disk == m.dev and part.start >= 0:
-        return sector + cython.cast(uint64, part.start) == m.sector
-    return stands_on(part, m.dev)
+    if upper.disk == m.dev and upper.start >= 0:
+        return b.told.sector + cython.cast(uint64, upper.start) == m.sector
+    return stands_on(upper, m.dev)
 
 
 def stands_on(device: Device, disk: uint64) -> bint:
-    """Return whether a device stands on a disk directly."""
     at: int64
     for at in range(device.lower_count):
         if device.lower[at] == disk:

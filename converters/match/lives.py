@@ -31,6 +31,9 @@ range_2 = Any
 tags_2 = Any
 flight_4 = Any
 
+BioRow = RequestRow = EdgeRow = StageRow = MentionRow = LifeRow = Any
+"""Pointers to structs with the columns of a table of `tables`, such as BIO_COLUMNS."""
+
 NULL: Any = None
 calloc: Any = None
 free: Any = None

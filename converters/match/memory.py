@@ -3,8 +3,6 @@
 
 import cython
 
-from biotrail.converters.match.doubt import free_endings
-from biotrail.converters.match.flights import forget_flight
 from biotrail.converters.match.lives import *
 from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
@@ -31,25 +29,20 @@ def resized(old: cython.p_void, size: int64) -> cython.p_void:
     return found
 
 
-def add_block(m: Machine, count: int64, size: int64) -> cython.p_void:
-    """Return zeroed memory that lasts as long as the machine."""
-    if m.block_count & 1023 == 0:
-        m.blocks = cython.cast(
-            cython.pointer(cython.p_void),
-            resized(m.blocks, (m.block_count + 1024) * cython.sizeof(cython.p_void)),
-        )
-    m.blocks[m.block_count] = allocate(count, size)
-    m.block_count += 1
-    return m.blocks[m.block_count - 1]
-
-
 def from_pool(m: Machine, pool: cython.pointer(Pooled), size: int64) -> cython.p_void:
     """Return zeroed memory for one that `into_pool` gives back; larger pools are made in blocks."""
     one: Pooled
     block: cython.pointer(uint8)
     at: int64
     if not pool[0]:
-        block = cython.cast(cython.pointer(uint8), add_block(m, BLOCK, size))
+        if m.block_count & 1023 == 0:
+            m.blocks = cython.cast(
+                cython.pointer(cython.p_void),
+                resized(m.blocks, (m.block_count + 1024) * cython.sizeof(cython.p_void)),
+            )
+        block = cython.cast(cython.pointer(uint8), allocate(BLOCK, size))
+        m.blocks[m.block_count] = block
+        m.block_count += 1
         for at in range(BLOCK):
             into_pool(pool, cython.cast(Pooled, cython.address(block[at * size])))
     one = pool[0]
@@ -84,46 +77,6 @@ def new_request(m: Machine) -> Request:
     r.complete.number = r.last_requeue.number = r.merged.number = NEVER
     r.data_end = r.first_complete = r.requeue = r.implied = r.begun = NEVER
     return r
-
-
-def free_life(m: Machine, life: Life) -> None:
-    """Give back a bio or request that is closed, but not while it is in the queue."""
-    one: Mention
-    while life.mentions:
-        one = life.mentions
-        life.mentions = one.next
-        into_pool(cython.address(m.free_mentions), cython.cast(Pooled, one))
-    life.last_mention = NULL
-    if life.is_due:
-        return
-    if life.is_bio:
-        into_pool(cython.address(m.free_bios), cython.cast(Pooled, life))
-    else:
-        into_pool(cython.address(m.free_requests), cython.cast(Pooled, life))
-
-
-def free_bio(m: Machine, b: Bio) -> None:
-    free_list(cython.cast(Pooled, b.candidates))
-    free_list(cython.cast(Pooled, b.chains))
-    free_endings(cython.cast(Life, b))
-    forget_flight(cython.cast(Life, b))
-    b.closed = True
-    free_life(m, cython.cast(Life, b))
-
-
-def free_request(m: Machine, r: Request) -> None:
-    one: Step = r.first_step
-    while one:
-        free_list(cython.cast(Pooled, one.chain))
-        one = one.next
-    free_list(cython.cast(Pooled, r.first_step))
-    free_list(cython.cast(Pooled, r.first_chain))
-    free_list(cython.cast(Pooled, r.moved))
-    free_list(cython.cast(Pooled, r.joins))
-    free_endings(cython.cast(Life, r))
-    forget_flight(cython.cast(Life, r))
-    r.closed = True
-    free_life(m, cython.cast(Life, r))
 
 
 def mention(m: Machine, life: Life) -> None:
@@ -173,6 +126,14 @@ def free_list(first: Pooled) -> None:
         free(one)
 
 
+def pool_life(m: Machine, life: Life) -> None:
+    """Give back a bio or request that is closed, and no more in the queue."""
+    if life.is_bio:
+        into_pool(cython.address(m.free_bios), cython.cast(Pooled, life))
+    else:
+        into_pool(cython.address(m.free_requests), cython.cast(Pooled, life))
+
+
 def forget_joins(r: Request) -> None:
     free_list(cython.cast(Pooled, r.joins))
     r.joins = r.last_join = NULL
@@ -197,25 +158,6 @@ def grown(array: cython.p_void, count: int64, room: cython.pointer(int64)) -> cy
     return resized(array, room[0] * cython.sizeof(cython.ulonglong))
 
 
-def add_member(m: Machine, identity: uint64) -> None:
-    """Note a bio, besides the head, of the request that the event begins."""
-    m.members = cython.cast(
-        cython.pointer(uint64), grown(m.members, m.member_count, cython.address(m.member_room))
-    )
-    m.members[m.member_count] = identity
-    m.member_count += 1
-
-
-def add_identity(m: Machine, identity: uint64) -> None:
-    """Note that an identity is free: its request ended, and no completion was recorded."""
-    m.given_up = cython.cast(
-        cython.pointer(uint64),
-        grown(m.given_up, m.given_up_count, cython.address(m.given_up_room)),
-    )
-    m.given_up[m.given_up_count] = identity
-    m.given_up_count += 1
-
-
 def add_loss(m: Machine, ts: int64) -> None:
     """Note until when records were lost; losses that are still to come stand in order of time."""
     at: int64
@@ -231,11 +173,6 @@ def add_loss(m: Machine, ts: int64) -> None:
 
 
 # --- Tables by two keys: who lives at an address, and so on
-
-
-def make_tables(m: Machine) -> None:
-    m.bios, m.requests, m.clones = new_table(), new_table(), new_table()
-    m.pages, m.senders, m.tags = new_table(), new_table(), new_table()
 
 
 def new_table() -> Table:
@@ -307,39 +244,25 @@ def grow_table(m: Machine, t: Table) -> None:
 # --- Devices
 
 
-def add_device(m: Machine, dev: uint64) -> Device:
-    device: Device = cython.cast(Device, allocate(1, size_of(Device)))
-    device.dev = dev
-    device.requests_since = FOREVER
-    device.merged_last = NEVER
-    device.disk = NEVER
-    device.next = m.first_device
-    m.first_device = device
-    return device
-
-
-def make_device(m: Machine, dev: uint64, lower: int64) -> None:
-    """Have a device, with room for the disks below it."""
-    device: Device = device_of(m, dev)
-    if lower > device.lower_count:
-        device.lower = cython.cast(
-            words, resized(device.lower, lower * cython.sizeof(cython.ulonglong))
-        )
-    device.lower_count = lower
-
-
 def device_of(m: Machine, dev: uint64) -> Device:
     device: Device = m.first_device
     while device and device.dev != dev:
         device = device.next
-    return device if device else add_device(m, dev)
+    if not device:
+        device = cython.cast(Device, allocate(1, size_of(Device)))
+        device.dev = dev
+        device.requests_since = FOREVER
+        device.merged_last = NEVER
+        device.disk = NEVER
+        device.next = m.first_device
+        m.first_device = device
+    return device
 
 
 # --- Notes
 
 
 def note(m: Machine, at: At, role: int64) -> None:
-    """Remember the event at hand."""
     at.number = m.number
     at.ts = m.ts
     at.sector = m.sector
@@ -351,7 +274,6 @@ def note(m: Machine, at: At, role: int64) -> None:
 
 
 def end_of(at: At) -> uint64:
-    """Return the sector behind an event's range."""
     return at.sector + cython.cast(uint64, at.size >> 9)
 
 

@@ -63,7 +63,7 @@ Q2D = 14
 M2I = 15
 ABSENT = 255
 
-# The tables that the machine writes; the columns of each stand together in one list of columns.
+# The tables that the machine writes.
 BIOS = 0
 REQUESTS = 1
 EDGES = 2
@@ -72,12 +72,6 @@ REQUEST_STAGES = 4
 MENTIONS = 5
 LIVES = 6
 TABLES = 7
-MOST_COLUMNS = 40
-REQUEST_COLUMN = 40
-EDGE_COLUMN = 80
-MENTION_COLUMN = 200
-LIFE_COLUMN = 240
-ALL_COLUMNS = 280
 
 MENTIONED = 7
 """Events of a `Mention`."""

@@ -6,13 +6,15 @@ import cython
 from biotrail.converters.match.bios import bio_here
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
-    ended_before,
+    OVER,
     join_list,
     link,
     look_at,
     may_be_over,
     offer_chain,
+    request_over,
     superseded,
+    unanswered,
 )
 from biotrail.converters.match.flights import attach, index_piece
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
@@ -65,13 +67,17 @@ def commented_on(m: Machine, place: Entry) -> Request:
     closed, or may not, which shall make no difference.
     """
     r: Request = cython.cast(Request, place.what)
-    if r and ended_before(r, m.ts - m.settle_ns):
+    before: int64 = m.ts - m.settle_ns
+    if not r:
         return NULL
-    return r
+    if r.merged.number >= 0:
+        return NULL if r.merged.ts < before else r
+    if r.complete.number >= 0:
+        return NULL if r.complete.ts < before and request_over(r) == OVER else r
+    return NULL if unanswered(r, before) else r
 
 
 def request_begins(m: Machine, place: Entry) -> Request:
-    """Return a new request at an address."""
     r: Request = new_request(m)
     r.address = m.address
     note(m, cython.address(r.born), m.kind)
@@ -134,12 +140,10 @@ def divided(m: Machine, r: Request, place: Entry) -> Request:
 
 
 def inside(m: Machine, at: At) -> bint:
-    """Return whether an event's range lies in that of the event at hand."""
     return at.sector >= m.sector and end_of(at) <= m.end
 
 
 def joins_later(b: Bio, old: Request, later: Request) -> None:
-    """Have a bio in the later request."""
     if b.request == old:
         b.request = later
     if b.early == old:

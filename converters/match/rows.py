@@ -16,36 +16,20 @@ from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Q_FLAG_OWN
 NO_CPU = 0xFFFF
 
 
-def new_row(m: Machine, table: int64) -> int64:
-    at: int64
+def new_row(m: Machine, table: int64) -> pointer:
+    rows: cython.pointer(uint8)
     if m.made[table] == m.room[table]:
         m.room[table] = max(4096, 2 * m.room[table])
-        for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
-            m.column[at] = resized(m.column[at], m.room[table] * m.width[at])
+        m.rows_of[table] = resized(m.rows_of[table], m.room[table] * m.row_size[table])
+    rows = cython.cast(cython.pointer(uint8), m.rows_of[table])
     m.made[table] += 1
-    return m.made[table] - 1
-
-
-def put64(m: Machine, column: int64, row: int64, value: int64) -> None:
-    cython.cast(cython.pointer(int64), m.column[column])[row] = value
-
-
-def put32(m: Machine, column: int64, row: int64, value: int64) -> None:
-    cython.cast(cython.pointer(uint32), m.column[column])[row] = value
-
-
-def put16(m: Machine, column: int64, row: int64, value: int64) -> None:
-    cython.cast(cython.pointer(uint16), m.column[column])[row] = value
-
-
-def put8(m: Machine, column: int64, row: int64, value: int64) -> None:
-    cython.cast(cython.pointer(uint8), m.column[column])[row] = value
+    return cython.address(rows[(m.made[table] - 1) * m.row_size[table]])
 
 
 def write_family(m: Machine) -> None:
     at: int64
     b: Bio
-    row: int64
+    edge: EdgeRow
     for at in range(m.bios_of - 1, -1, -1):
         b = m.family_bios[at]
         if b.root == b:
@@ -63,12 +47,12 @@ def write_family(m: Machine) -> None:
     for at in range(m.bios_of):
         b = m.family_bios[at]
         if b.request:
-            row = new_row(m, EDGES)
-            put64(m, EDGE_COLUMN + 0, row, b.root.number)
-            put64(m, EDGE_COLUMN + 1, row, b.request.born.number)
-            put64(m, EDGE_COLUMN + 2, row, b.piece.sector + b.shift)
-            put32(m, EDGE_COLUMN + 3, row, max(b.piece_bytes, 0))
-            put8(m, EDGE_COLUMN + 4, row, b.certainty)
+            edge = cython.cast(EdgeRow, new_row(m, EDGES))
+            edge.bio = b.root.number
+            edge.request = b.request.born.number
+            edge.sector = b.piece.sector + b.shift
+            edge.bytes = max(b.piece_bytes, 0)
+            edge.certainty = b.certainty
     for at in range(m.requests_of):
         write_request(m, m.family_requests[at])
     if m.tells_lives or m.tells_events or (own and m.notes_events):
@@ -149,36 +133,37 @@ def write_lives(m: Machine, events: bint) -> None:
 
 def write_had(m: Machine, b: Bio, r: Request) -> None:
     """Write that a request had a bio, whether or not an event says so."""
-    row: int64 = new_row(m, MENTIONS)
-    put64(m, MENTION_COLUMN + 0, row, b.root.number)
-    put64(m, MENTION_COLUMN + 1, row, NEVER)
-    put8(m, MENTION_COLUMN + 2, row, 0)
-    put64(m, MENTION_COLUMN + 3, row, r.born.number)
-    put8(m, MENTION_COLUMN + 4, row, 0)
+    row: MentionRow = cython.cast(MentionRow, new_row(m, MENTIONS))
+    row.event = b.root.number
+    row.what = NEVER
+    row.is_bio = 0
+    row.number = r.born.number
+    row.own = 0
 
 
 def write_life(m: Machine, life: Life, number: int64, events: bint) -> None:
     """Write from when to when an address was that of a bio or request; its events."""
-    row: int64
+    life_row: LifeRow
+    row: MentionRow
     at: int64
     one: Mention = life.mentions
     if m.tells_lives:
-        row = new_row(m, LIVES)
-        put8(m, LIFE_COLUMN + 0, row, life.is_bio)
-        put64(m, LIFE_COLUMN + 1, row, life.address)
-        put64(m, LIFE_COLUMN + 2, row, life.born.ts)
-        put64(m, LIFE_COLUMN + 3, row, life.told.ts)
-        put64(m, LIFE_COLUMN + 4, row, number)
+        life_row = cython.cast(LifeRow, new_row(m, LIVES))
+        life_row.is_bio = life.is_bio
+        life_row.object = life.address
+        life_row.first = life.born.ts
+        life_row.last = life.told.ts
+        life_row.number = number
     if not events:
         return
     while one:
         for at in range(one.count):
-            row = new_row(m, MENTIONS)
-            put64(m, MENTION_COLUMN + 0, row, one.number[at])
-            put64(m, MENTION_COLUMN + 1, row, one.what[at])
-            put8(m, MENTION_COLUMN + 2, row, life.is_bio)
-            put64(m, MENTION_COLUMN + 3, row, number)
-            put8(m, MENTION_COLUMN + 4, row, life.is_own)
+            row = cython.cast(MentionRow, new_row(m, MENTIONS))
+            row.event = one.number[at]
+            row.what = one.what[at]
+            row.is_bio = life.is_bio
+            row.number = number
+            row.own = life.is_own
         one = one.next
 
 
@@ -201,7 +186,6 @@ def file_of(b: Bio) -> int64:
 
 
 def write_bio(m: Machine, b: Bio) -> None:
-    """Write the row of a queued bio and its stages, of the pieces that were in requests."""
     p: Bio
     r: Request
     final: Bio = NULL
@@ -310,40 +294,40 @@ def write_bio(m: Machine, b: Bio) -> None:
                 gone = r.again_ts
     queued: bint = queue >= 0
     b.complete = end >= 0
-    row: int64 = new_row(m, BIOS)
-    put64(m, 0, row, b.number)
-    put32(m, 1, row, b.best.dev)
-    put32(m, 2, row, b.part if queued else b.best.dev)
-    put64(m, 3, row, b.best.sector)
-    put32(m, 4, row, max(b.bytes, 0))
-    put32(m, 5, row, b.best.opf)
-    put32(m, 6, row, b.tid)
-    put64(m, 7, row, b.cgroup)
-    put16(m, 8, row, b.ioprio)
-    put8(m, 9, row, b.hint)
-    put8(m, 10, row, b.flags)
-    put64(m, 11, row, b.stack if queued else NEVER)
-    put32(m, 12, row, file_of(b))
-    put16(m, 13, row, b.cpu if queued else NO_CPU)
-    put64(m, 14, row, queue)
-    put64(m, 15, row, getrq)
-    put64(m, 16, row, merge)
-    put64(m, 17, row, insert)
-    put64(m, 18, row, issue)
-    put64(m, 19, row, complete)
-    put64(m, 20, row, gone)
-    put32(m, 21, row, pieces)
-    put32(m, 22, row, served)
-    put32(m, 23, row, requeues)
-    put32(m, 24, row, status)
-    put32(m, 25, row, good)
-    put64(m, 26, row, r.born.number if r else NEVER)
-    put64(m, 27, row, b.upper.root.number if b.upper else NEVER)
-    put64(m, 28, row, top_of(b).number)
-    put8(m, 29, row, certainty)
-    put8(m, 30, row, bio_doubtful(b, queue, by_pieces, sureness))
-    put64(m, 31, row, b.queue.number)
-    put8(m, 32, row, b.is_own)
+    row: BioRow = cython.cast(BioRow, new_row(m, BIOS))
+    row.number = b.number
+    row.dev = b.best.dev
+    row.part = b.part if queued else b.best.dev
+    row.sector = b.best.sector
+    row.bytes = max(b.bytes, 0)
+    row.opf = b.best.opf
+    row.tid = b.tid
+    row.cgroup = b.cgroup
+    row.ioprio = b.ioprio
+    row.hint = b.hint
+    row.flags = b.flags
+    row.stack = b.stack if queued else NEVER
+    row.file = file_of(b)
+    row.cpu = b.cpu if queued else NO_CPU
+    row.queue = queue
+    row.getrq = getrq
+    row.merge = merge
+    row.insert = insert
+    row.issue = issue
+    row.complete = complete
+    row.gone = gone
+    row.fragments = pieces
+    row.requests = served
+    row.requeues = requeues
+    row.status = status
+    row.done_bytes = good
+    row.request = r.born.number if r else NEVER
+    row.parent = b.upper.root.number if b.upper else NEVER
+    row.family = top_of(b).number
+    row.certainty = certainty
+    row.doubtful = bio_doubtful(b, queue, by_pieces, sureness)
+    row.queued_at = b.queue.number
+    row.own = b.is_own
     failed: bint = r != NULL and r.status != 0 and r.good == 0
     m.bound[0] = queue
     m.bound[1] = merge if merge >= 0 else getrq
@@ -369,19 +353,23 @@ def bio_doubtful(b: Bio, queue: int64, by_pieces: bint, sureness: int64) -> bint
     if b.last_ended.number >= 0:
         first = last = b.last_ended.ts
         e = ending_of(cython.cast(Life, b), b.last_ended.number)
+        if e and e.state != KNOWN:
+            return True
         if e:
             shared = True
-            first = first_of(e)
-            last = last_of(e)
+            first = e.first
+            last = e.last
     p = b.first_piece if by_pieces else NULL
     while p:
         e = NULL
         if p.end >= 0 and p.request:
             e = ending_of(cython.cast(Life, p.request), p.end)
+        if e and e.state != KNOWN:
+            return True
         if e:
             shared = True
-            first = max(first, first_of(e))
-            last = max(last, last_of(e))
+            first = max(first, e.first)
+            last = max(last, e.last)
         else:
             first = max(first, p.end_ts)
             last = max(last, p.end_ts)
@@ -398,17 +386,7 @@ def is_doubtful(first: int64, last: int64, begin: int64, shared: bint, sureness:
         return False
     if not shared and sureness == AMBIGUOUS:
         return True
-    return last >= FOREVER or last - first > max(first - begin, 0) // SHARE
-
-
-def first_of(e: Ending) -> int64:
-    """Return when its I/O ended at the earliest; FOREVER: that is not known."""
-    return e.first if e.state == KNOWN else FOREVER
-
-
-def last_of(e: Ending) -> int64:
-    """Return when its I/O ended at the latest; FOREVER: that is not known."""
-    return e.last if e.state == KNOWN else FOREVER
+    return last - first > max(first - begin, 0) // SHARE
 
 
 def fronts_elsewhere(m: Machine, b: Bio) -> bint:
@@ -562,37 +540,32 @@ def write_request(m: Machine, r: Request) -> None:
         gone = r.again_ts if r.again >= 0 else NEVER
         if 0 <= all_over < FOREVER and (r.again < 0 or all_over < r.again):
             gone = all_over_ts
-    row: int64 = new_row(m, REQUESTS)
-    put64(m, REQUEST_COLUMN + 0, row, r.born.number)
-    put32(m, REQUEST_COLUMN + 1, row, told.dev)
-    put64(m, REQUEST_COLUMN + 2, row, told.sector)
-    put32(m, REQUEST_COLUMN + 3, row, told.size)
-    put32(m, REQUEST_COLUMN + 4, row, told.opf)
-    put16(m, REQUEST_COLUMN + 5, row, r.tag if r.issue.number >= 0 else NO_TAG)
-    put16(m, REQUEST_COLUMN + 6, row, r.sched_tag if r.issue.number >= 0 else NO_TAG)
-    put16(m, REQUEST_COLUMN + 7, row, r.hctx if r.issue.number >= 0 else NO_TAG)
-    put64(m, REQUEST_COLUMN + 8, row, start)
-    put64(m, REQUEST_COLUMN + 9, row, time_of(cython.address(r.insert)))
-    put64(m, REQUEST_COLUMN + 10, row, time_of(cython.address(r.issue)))
-    put64(m, REQUEST_COLUMN + 11, row, complete)
-    put64(m, REQUEST_COLUMN + 12, row, gone)
-    put32(m, REQUEST_COLUMN + 13, row, r.bios)
-    put32(m, REQUEST_COLUMN + 14, row, r.others)
-    put32(m, REQUEST_COLUMN + 15, row, r.requeues)
-    put32(m, REQUEST_COLUMN + 16, row, r.status)
-    put32(m, REQUEST_COLUMN + 17, row, min(r.good, LOW_32))
-    put64(m, REQUEST_COLUMN + 18, row, r.absorbed_by.born.number if r.absorbed_by else NEVER)
-    put64(m, REQUEST_COLUMN + 19, row, r.above.born.number if r.above else NEVER)
-    put64(
-        m,
-        REQUEST_COLUMN + 20,
-        row,
-        top_of(upper.first.root).number if upper.first else upper.born.number,
-    )
-    put8(m, REQUEST_COLUMN + 21, row, certainty)
-    put64(m, REQUEST_COLUMN + 22, row, r.complete.number)
-    put8(m, REQUEST_COLUMN + 23, row, r.is_own)
-    put8(m, REQUEST_COLUMN + 24, row, request_doubtful(m, r, start, certainty))
+    row: RequestRow = cython.cast(RequestRow, new_row(m, REQUESTS))
+    row.number = r.born.number
+    row.dev = told.dev
+    row.sector = told.sector
+    row.bytes = told.size
+    row.opf = told.opf
+    row.tag = r.tag if r.issue.number >= 0 else NO_TAG
+    row.sched_tag = r.sched_tag if r.issue.number >= 0 else NO_TAG
+    row.hctx = r.hctx if r.issue.number >= 0 else NO_TAG
+    row.start = start
+    row.insert = time_of(cython.address(r.insert))
+    row.issue = time_of(cython.address(r.issue))
+    row.complete = complete
+    row.gone = gone
+    row.bios = r.bios
+    row.others = r.others
+    row.requeues = r.requeues
+    row.status = r.status
+    row.done_bytes = min(r.good, LOW_32)
+    row.absorbed_by = r.absorbed_by.born.number if r.absorbed_by else NEVER
+    row.parent = r.above.born.number if r.above else NEVER
+    row.family = top_of(upper.first.root).number if upper.first else upper.born.number
+    row.certainty = certainty
+    row.completed_at = r.complete.number
+    row.own = r.is_own
+    row.doubtful = request_doubtful(m, r, start, certainty)
     request_stages(m, r, start, told)
 
 
@@ -605,7 +578,7 @@ def request_doubtful(m: Machine, r: Request, start: int64, certainty: int64) -> 
         return True
     e = ending_of(cython.cast(Life, r), r.complete.number)
     if e:
-        return is_doubtful(first_of(e), last_of(e), start, True, certainty)
+        return e.state != KNOWN or is_doubtful(e.first, e.last, start, True, certainty)
     return is_doubtful(r.complete.ts, r.complete.ts, start, False, certainty)
 
 
@@ -655,7 +628,6 @@ def bio_stages(
 
 
 def request_stages(m: Machine, r: Request, start: int64, told: At) -> None:
-    """Write the stages of a request, from its start on."""
     issue: int64 = time_of(cython.address(r.issue))
     insert: int64 = time_of(cython.address(r.insert))
     done: int64 = time_of(cython.address(r.complete))
@@ -724,11 +696,11 @@ def flatten(
 
 def stage(m: Machine, of_bio: bint, owner: int64, kind: int64, begin: int64, end: int64) -> None:
     table: int64 = BIO_STAGES if of_bio else REQUEST_STAGES
-    row: int64 = new_row(m, table)
-    put64(m, table * MOST_COLUMNS + 0, row, owner)
-    put8(m, table * MOST_COLUMNS + 1, row, kind)
-    put64(m, table * MOST_COLUMNS + 2, row, begin)
-    put64(m, table * MOST_COLUMNS + 3, row, end)
+    row: StageRow = cython.cast(StageRow, new_row(m, table))
+    row.owner = owner
+    row.stage = kind
+    row.start = begin
+    row.end = end
 
 
 def divide(m: Machine, of_bio: bint, owner: int64, begin: int64, end: int64, r: Request) -> None:

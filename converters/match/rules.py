@@ -891,19 +891,7 @@ TABLES: dict[str, tuple[Rule, ...]] = {
 }
 """The tables. Those of `finder` say who an event without pointers is about."""
 
-NAMES = tuple(f"{table}/{rule.name}" for table, rules in TABLES.items() for rule in rules)
-"""`TABLE/RULE`; a rule's place here is its number (`numbers`)."""
-
-
-def by_name() -> dict[str, Rule]:
-    """Return the rules by `TABLE/RULE`."""
-    return dict(zip(NAMES, (rule for rules in TABLES.values() for rule in rules), strict=True))
-
-
+RULES = {f"{table}/{rule.name}": rule for table, rules in TABLES.items() for rule in rules}
+"""By `TABLE/RULE`; a rule's place here is its number (`numbers`)."""
 OFF: set[str] = set()
 """Names of rules that are switched off: tests see what comes out wrong without each."""
-
-
-def mask() -> bytes:
-    """Return a byte per rule: 1, or 0 for one that is switched off."""
-    return bytes(name not in OFF for name in NAMES)

@@ -24,8 +24,8 @@ from biotrail.converters.match.memory import (
     add_loss,
     device_of,
     free_table,
-    make_device,
-    make_tables,
+    new_table,
+    resized,
 )
 from biotrail.converters.match.numbers import *
 from biotrail.converters.match.requests import (
@@ -153,9 +153,8 @@ class Machine:
     pair_most: int64
     pair_spans: int64[64]
     # Rows.
-    column: cython.p_void[280]
-    width: int64[280]
-    columns: int64[7]
+    rows_of: cython.p_void[7]  # by table
+    row_size: int64[7]
     room: int64[7]
     made: int64[7]
     dtypes: object
@@ -197,11 +196,8 @@ class Machine:
         attempt(self, MAKE_TABLES, 0, 0)
         self.device = NULL
         self.dtypes = facts["dtypes"]
-        table: int64
-        for table in range(TABLES):
-            self.columns[table] = len(self.dtypes[table])
-            for at, dtype in enumerate(self.dtypes[table]):
-                self.width[table * MOST_COLUMNS + at] = np.dtype(dtype).itemsize
+        for at in range(TABLES):
+            self.row_size[at] = self.dtypes[at].itemsize
 
     def __dealloc__(self) -> None:
         """Give all memory back; of a task that was given up, only what stands in no list."""
@@ -227,8 +223,8 @@ class Machine:
         free_table(self.pages)
         free_table(self.senders)
         free_table(self.tags)
-        for at in range(ALL_COLUMNS):
-            free(self.column[at])
+        for at in range(TABLES):
+            free(self.rows_of[at])
         free(self.family_bios)
         free(self.family_requests)
         free(self.saved)
@@ -302,17 +298,13 @@ class Machine:
         for ts in ends:
             attempt(self, LOSE, ts, 0)
 
-    @property
     def pairing(self) -> tuple[int, int, int, list[int]]:
-        """Flushes that could have ended by several completions.
+        """Return how many flushes could have ended by several completions.
 
-        How many; of these in groups that ended at one time; the longest time between the first and
+        And of these in groups that ended at one time; the longest time between the first and
         the last of a group (ns); how many by the bit length of that time.
         """
-        at: int64
-        spans: list[int] = []
-        for at in range(64):
-            spans.append(self.pair_spans[at])
+        spans = [self.pair_spans[at] for at in range(64)]
         return self.pair_count, self.pair_same, self.pair_most, spans
 
     def settle(self, before: int64) -> None:
@@ -356,37 +348,31 @@ class Machine:
             device = device.next
         return counts
 
-    def rows(self) -> list[list[Any]]:
-        """Return the rows since the last call: the columns of each table, in their dtypes.
-
-        Tables are those of bios, requests, edges, and stages of both, events of lives, and
-        addresses of lives; those of bios, requests and stages are sorted by their first column, an
-        owner's stages in their order.
-        """
-        tables: list[list[Any]] = []
+    def rows(self) -> list[Any]:
+        """Return the rows since the last call: of each table an array in its dtype."""
+        tables: list[Any] = []
         table: int64
-        count: int64
-        place: int64
+        size: int64
+        view: cython.uchar[::1]
         for table in range(TABLES):
-            count = self.made[table]
+            size = self.made[table] * self.row_size[table]
+            found: Any = np.empty(size, np.uint8)
+            if size:
+                view = found
+                memcpy(cython.address(view[0]), self.rows_of[table], size)
             self.made[table] = 0
-            order: Any = None
-            if table != EDGES and table < MENTIONS:
-                order = ascending(self.column[table * MOST_COLUMNS], count)
-            found: list[Any] = []
-            for at, dtype in enumerate(self.dtypes[table]):
-                column = np.empty(count, dtype)
-                place = table * MOST_COLUMNS + at
-                gather(column, self.column[place], self.width[place], order, count)
-                found.append(column)
-            tables.append(found)
+            tables.append(found.view(self.dtypes[table]))
         return tables
 
 
 @cython.cfunc
 @cython.exceptval(-1)
 def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
-    """Do a task; raise MemoryError if there is not enough memory for it."""
+    """Do a task; raise MemoryError if there is not enough memory for it.
+
+    MAKE_DEVICE: have a device, with room for so many disks below it.
+    """
+    device: Device
     # What is between has no objects of Python's, so nothing is lost when it is left at once.
     if m.ran_out or begin_task():
         m.ran_out = True
@@ -402,63 +388,19 @@ def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
     elif task == LOSE:
         add_loss(m, one)
     elif task == MAKE_DEVICE:
-        make_device(m, one, other)
+        device = device_of(m, one)
+        if other > device.lower_count:
+            device.lower = cython.cast(
+                words, resized(device.lower, other * cython.sizeof(cython.ulonglong))
+            )
+        device.lower_count = other
     else:
-        make_tables(m)
+        m.bios, m.requests, m.clones = new_table(), new_table(), new_table()
+        m.pages, m.senders, m.tags = new_table(), new_table(), new_table()
     return 0
 
 
 @cython.cfunc
-def ascending(column: cython.p_void, count: int64) -> object:
-    """Return the order that sorts a column of int64; None: it is sorted."""
-    number: cython.pointer(int64) = cython.cast(cython.pointer(int64), column)
-    at: int64 = 1
-    while at < count and number[at - 1] <= number[at]:
-        at += 1
-    if at >= count:
-        return None
-    key: object = np.empty(count, np.int64)
-    view: cython.longlong[::1] = key
-    memcpy(cython.address(view[0]), column, count * cython.sizeof(cython.longlong))
-    return np.argsort(key, kind="stable")
-
-
-@cython.cfunc
-def gather(out: object, column: cython.p_void, width: int64, order: object, count: int64) -> object:
-    """Copy a column, in this order, into an array."""
-    to: cython.uchar[::1] = out.view(np.uint8)
-    rows: cython.longlong[::1]
-    at: int64
-    if count == 0:
-        return None
-    target: cython.p_void = cython.cast(cython.p_void, cython.address(to[0]))
-    if order is None:
-        memcpy(target, column, count * width)
-        return None
-    rows = order
-    if width == 8:
-        for at in range(count):
-            cython.cast(cython.pointer(uint64), target)[at] = cython.cast(
-                cython.pointer(uint64), column
-            )[rows[at]]
-    elif width == 4:
-        for at in range(count):
-            cython.cast(cython.pointer(uint32), target)[at] = cython.cast(
-                cython.pointer(uint32), column
-            )[rows[at]]
-    elif width == 2:
-        for at in range(count):
-            cython.cast(cython.pointer(uint16), target)[at] = cython.cast(
-                cython.pointer(uint16), column
-            )[rows[at]]
-    else:
-        for at in range(count):
-            cython.cast(cython.pointer(uint8), target)[at] = cython.cast(
-                cython.pointer(uint8), column
-            )[rows[at]]
-    return None
-
-
 # --- The event at hand, and the handler of its kind
 
 
@@ -479,96 +421,66 @@ def step(m: Machine) -> None:
     kind: int64 = word >> 56
     m.kind = kind
     m.ts = word & TIME_BITS
-    if m.by_range:
-        step_by_range(m)
-    elif kind == Q or (G <= kind <= BIO_COMPLETE):
-        read_bio(m)
-        if m.bio != 0 or kind == M or kind == F or kind == X:
-            on_bio(m)
-    elif kind == CHAIN:
-        on_chain(m)
-    elif START <= kind <= E or kind == RQ_REMAP:
-        read_request(m)
-        if m.address != 0:
-            on_event_of_request(m)
-        elif m.bio != 0 and kind != R and kind != E:
-            bio_here(m, m.bio, kind, NULL, 0)
+    if kind == Q or (G <= kind <= BIO_COMPLETE):
+        m.bio = m.w1[m.row]
+        read_range(m, m.w2[m.row], m.w3[m.row], m.w4[m.row])
+    elif (START <= kind <= E and kind != CHAIN) or kind == RQ_REMAP:
+        m.address = m.w1[m.row]
+        m.bio = m.w2[m.row]
+        read_range(m, m.w3[m.row], m.w4[m.row], m.w5[m.row])
+    elif kind == P or kind == U:
+        to_device(m, m.w1[m.row] & LOW_32)
+        return
     elif kind == DONE:
         to_device(m, m.w2[m.row] & LOW_32)
+    elif kind != CHAIN and kind != BACKING:
+        return
+    if m.by_range:
+        if kind == CHAIN or kind == E or kind == DONE or kind == BACKING:
+            return  # without a pointer it says nothing
+        while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
+            m.lost_at = max(m.lost_at, m.losses[m.next_loss])
+            m.next_loss += 1
+        if find(m):
+            handle(m)
+        end_search(m)
+    elif kind == CHAIN:
+        on_chain(m)
+    elif kind == DONE:
         on_done(m)
     elif kind == BACKING:
         on_backing(m)
-    elif kind == P or kind == U:
-        to_device(m, m.w1[m.row] & LOW_32)
+    elif START <= kind <= E or kind == RQ_REMAP:
+        if m.address != 0:
+            handle(m)
+        elif m.bio != 0 and kind != R and kind != E:
+            bio_here(m, m.bio, kind, NULL, 0)
+    elif m.bio != 0 or kind == M or kind == F or kind == X:
+        handle(m)
 
 
-def on_bio(m: Machine) -> None:
+def handle(m: Machine) -> None:
     kind: int64 = m.kind
     if kind == Q:
         on_queue(m)
-    elif kind == G or kind == M or kind == F:
-        on_join(m)
-    elif kind == X:
-        on_split(m)
-    elif kind == A:
-        on_remap(m)
-    else:
-        on_bio_complete(m)
-
-
-def on_event_of_request(m: Machine) -> None:
-    kind: int64 = m.kind
-    if kind == D:
+    elif kind == D:
         on_issue(m)
     elif kind == C:
         on_complete(m)
+    elif kind == G or kind == M or kind == F:
+        on_join(m)
+    elif kind == A:
+        on_remap(m)
+    elif kind == BIO_COMPLETE:
+        on_bio_complete(m)
+    elif kind == X:
+        on_split(m)
     elif kind == RQ_REMAP:
         on_clone(m)
     elif kind == R or kind == E:
         on_requeue_or_error(m)
     else:
         on_request(m)
-
-
-def step_by_range(m: Machine) -> None:
-    """Take in one event of a log without pointers."""
-    kind: int64 = m.kind
-    while m.next_loss < m.loss_count and m.losses[m.next_loss] <= m.ts:
-        m.lost_at = max(m.lost_at, m.losses[m.next_loss])
-        m.next_loss += 1
-    if kind == Q or (G <= kind <= BIO_COMPLETE):
-        read_bio(m)
-    elif kind == CHAIN:
-        return
-    elif START <= kind < E or kind == RQ_REMAP:
-        read_request(m)
-    else:
-        if kind == E:
-            to_device(m, m.w5[m.row] & LOW_32)
-        elif kind == DONE:
-            to_device(m, m.w2[m.row] & LOW_32)
-        elif kind == P or kind == U:
-            to_device(m, m.w1[m.row] & LOW_32)
-        return
-    if find(m):
-        if m.kind == Q or (G <= m.kind <= BIO_COMPLETE):
-            on_bio(m)
-        else:
-            on_event_of_request(m)
-    end_search(m)
-
-
-def read_bio(m: Machine) -> None:
-    """Read the record of a bio: Q, G, M, F, X, A or c."""
-    m.bio = m.w1[m.row]
-    read_range(m, m.w2[m.row], m.w3[m.row], m.w4[m.row])
-
-
-def read_request(m: Machine) -> None:
-    """Read the record of a request: s, I, R, m, D, C, E or a."""
-    m.address = m.w1[m.row]
-    m.bio = m.w2[m.row]
-    read_range(m, m.w3[m.row], m.w4[m.row], m.w5[m.row])
 
 
 def read_range(m: Machine, sector: uint64, size_and_opf: uint64, dev_and_more: uint64) -> None:
@@ -581,7 +493,6 @@ def read_range(m: Machine, sector: uint64, size_and_opf: uint64, dev_and_more: u
 
 
 def to_device(m: Machine, dev: uint64) -> None:
-    """Have the event's device at hand."""
     m.dev = dev
     if not m.device or m.device.dev != dev:
         m.device = device_of(m, dev)

@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
@@ -16,7 +17,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     U8,
     Bios,
-    Bool,
     Edges,
     PageKind,
     Requests,
@@ -53,7 +53,7 @@ BIO_COLUMNS = {
     **{"requeues": "u4", "status": "i4", "done_bytes": "u4", "request": "i8", "parent": "i8"},
     **{"family": "i8", "certainty": "u1", "doubtful": "?", "queued_at": "i8", "own": "?"},
 }
-"""What the machine writes of a bio, in order, with dtypes; likewise those below."""
+"""What the machine writes of a bio: fields of a C struct, with dtypes; likewise those below."""
 REQUEST_COLUMNS = {
     **{"number": "i8", "dev": "u4", "sector": "u8", "bytes": "u4", "opf": "u4", "tag": "u2"},
     **{"sched_tag": "u2", "hctx": "u2", "start": "i8", "insert": "i8", "issue": "i8"},
@@ -134,10 +134,9 @@ class Matcher:
         """
         self._machine.lose(ends.tolist())
 
-    @property
     def pairing(self) -> Pairing:
-        """Counts, so far, of flushes that could have ended by several completions."""
-        count, same, most, spans = self._machine.pairing
+        """Return counts, so far, of flushes that could have ended by several completions."""
+        count, same, most, spans = self._machine.pairing()
         return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
     def device_counts(self) -> dict[tuple[int, int], int]:
@@ -166,14 +165,27 @@ class Matcher:
         return self._rows()
 
     def _rows(self) -> Rows:
+        tables: list[NDArray[np.void]] = self._machine.rows()
+        for at, key in ((0, "number"), (1, "number"), (3, "owner"), (4, "owner")):
+            keys = tables[at][key]
+            if (keys[1:] < keys[:-1]).any():  # rows[order] would copy field by field
+                tables[at] = tables[at].take(np.argsort(keys, kind="stable"))
         bios, requests, edges, bio_stages, request_stages, mentions, lives = (
-            dict(zip(names, columns, strict=True))
-            for names, columns in zip(TABLES, self._machine.rows(), strict=True)
+            {name: np.ascontiguousarray(rows[name]) for name in columns}
+            for columns, rows in zip(TABLES, tables, strict=True)
         )
         queued_at, completed_at = bios.pop("queued_at"), requests.pop("completed_at")
+        tid, count = bios["tid"], len(queued_at)
+        bios["task"] = self._tasks.rows(tid, bios["queue"]).astype(np.int32)
+        bios["task"][queued_at < 0] = -1
+        tid[tid >= FIRST_UNKNOWN_TID] = 0
+        bios["page"] = PAGE_KINDS[bios.pop("flags")]
+        bios["stack"] = self._stacks.rows(bios["stack"])
+        bios["whom"] = np.full(count, -1, np.int32)
+        kind = request_kinds(requests["opf"], requests["sector"], self._context)
         return Rows(
-            self._bios(bios, queued_at >= 0),
-            self._requests(requests),
+            Bios(**bios, cut=np.full(count, NEVER, np.int64)),
+            Requests(**requests, kind=kind, cut=np.full(len(kind), NEVER, np.int64)),
             Edges(**edges),
             Stages(**bio_stages),
             Stages(**request_stages),
@@ -183,33 +195,13 @@ class Matcher:
             lives,
         )
 
-    def _bios(self, of: dict[str, Any], queued: Bool) -> Bios:
-        """Return the bios' table of what the machine wrote; the columns are its own."""
-        tid, count = of["tid"], len(of["number"])
-        of["task"] = self._tasks.rows(tid, of["queue"]).astype(np.int32)
-        of["task"][~queued] = -1
-        tid[tid >= FIRST_UNKNOWN_TID] = 0
-        of["page"] = PAGE_KINDS[of.pop("flags")]
-        of["stack"] = self._stacks.rows(of["stack"])
-        of["whom"] = np.full(count, -1, np.int32)
-        return Bios(**of, cut=np.full(count, NEVER, np.int64))
-
-    def _requests(self, of: dict[str, Any]) -> Requests:
-        """Return the requests' table of what the machine wrote; the columns are its own."""
-        count = len(of["number"])
-        return Requests(
-            **of,
-            kind=request_kinds(of["opf"], of["sector"], self._context),
-            cut=np.full(count, NEVER, np.int64),
-        )
-
 
 def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dict[str, Any]:
     """Return what the machine needs to know of a log's header, and of who asks."""
     numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
     return {
-        "mask": rules.mask(),
-        "dtypes": [tuple(columns.values()) for columns in TABLES],
+        "mask": bytes(name not in rules.OFF for name in rules.RULES),
+        "dtypes": [np.dtype(list(columns.items()), align=True) for columns in TABLES],
         "zone_append": context.op_number("zone_append"),
         "discard": context.op_number("discard"),
         "write": context.op_number("write"),

@@ -129,7 +129,7 @@ def lives_table(lives: Sequence[Life], following: Following, context: Context) -
             "ending": life.ending,
             "life_ns": known(life.took),
             "tid": int(life.rows["tid"][0]),
-            "comm": _comm(life.rows["comm"][0]),
+            "comm": life.rows["comm"][0].decode("utf-8", "replace"),
             "hits": life.hits,
             "contexts": len(life.contexts),
             "spans": sum(node.kind == NodeKind.FUNCTION for node in life.nodes),
@@ -196,7 +196,7 @@ def hits_table(lives: Sequence[Life], following: Following, context: Context) ->
                     "born": bool(flags & HIT_BORN),
                     "ended": bool(flags & HIT_ENDED),
                     "tid": tid,
-                    "comm": _comm(comm),
+                    "comm": comm.decode("utf-8", "replace"),
                     "cpu": cpu,
                 }
             )
@@ -244,10 +244,6 @@ class _Places:
             name = self._life.nodes[one].name.replace(";", ":")
             text = self._paths[one] = f"{text};{name}" if text else name
         return text
-
-
-def _comm(name: bytes) -> str:
-    return name.decode("utf-8", "replace")
 
 
 def _table(rows: Sequence[Mapping[str, Any]], to: pa.Schema, **given: Any) -> pa.Table:

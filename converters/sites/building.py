@@ -155,9 +155,15 @@ class Builder:
     def _context(self, thread: _Thread, hit: _Hit, role: int) -> ContextRun:
         """Return the context that a hit is in, a new one where it continues none."""
         path = hit.path
-        if path is None:
-            found = self._innermost(thread, hit)
-            return found or self._begin(thread, hit, _NO_PATH)
+        if path is None:  # the innermost one
+            if thread.open:
+                found = self._life.contexts[self._life.nodes[thread.open[-1]].context]
+            elif thread.runs and self._is_near(thread, thread.runs[-1], hit):
+                found = thread.runs[-1]
+            else:
+                return self._begin(thread, hit, _NO_PATH)
+            self._keep_runs(found)
+            return found
         level = rank(path.kind)
         self._drop_stale(thread, hit, path, role)
         for context in thread.runs:
@@ -176,16 +182,6 @@ class Builder:
 
     def _has_open(self, thread: _Thread, context: ContextRun) -> bool:
         return any(self._life.nodes[index].context == context.number for index in thread.open)
-
-    def _innermost(self, thread: _Thread, hit: _Hit) -> ContextRun | None:
-        if thread.open:
-            found = self._life.contexts[self._life.nodes[thread.open[-1]].context]
-        elif thread.runs and self._is_near(thread, thread.runs[-1], hit):
-            found = thread.runs[-1]
-        else:
-            return None
-        self._keep_runs(found)
-        return found
 
     def _begin(self, thread: _Thread, hit: _Hit, path: Path) -> ContextRun:
         """Begin a new context of a thread, on top of what the life does there in lower ranks."""

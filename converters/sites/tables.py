@@ -45,11 +45,12 @@ def site_tables(events: Events, tasks: TaskNames) -> SiteTables | None:
     """Return a window's PAIR and HIT records, each complete in itself; None if it has none."""
     if not len(events.rows(*_SITE_KINDS)):
         return None
-    return SiteTables(_pairs(events, tasks), _hits(events, tasks))
+    hits = Hits(**_columns(events, tasks, Kind.HIT, _HIT_COLUMNS))
+    return SiteTables(_pairs(events, tasks), hits)
 
 
 def no_sites() -> SiteTables:
-    return SiteTables(_pairs(Events.empty(), TaskNames()), _hits(Events.empty(), TaskNames()))
+    return SiteTables(Pairs.none(), Hits.none())
 
 
 def _columns(
@@ -76,10 +77,6 @@ def _pairs(events: Events, tasks: TaskNames) -> Pairs:
     began = full_time(events, events.rows(Kind.PAIR), columns.pop("began"))
     began = np.where((began == NEVER) | (began > ended), ended, began)
     return Pairs(**columns, began=began, ended=ended)
-
-
-def _hits(events: Events, tasks: TaskNames) -> Hits:
-    return Hits(**_columns(events, tasks, Kind.HIT, _HIT_COLUMNS))
 
 
 def rows_of(hits: Hits) -> HitRows:

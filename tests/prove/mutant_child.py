@@ -17,7 +17,7 @@ WIDTH = 90
 
 def seed(name: str) -> None:
     """Put the bug of this name into this process; nothing for "". KeyError: there is none."""
-    if name in rules.NAMES:
+    if name in rules.RULES:
         rules.OFF.add(name)
     elif name:
         rules.OFF.update({mutant.name: mutant for mutant in MUTANTS}[name].rules)

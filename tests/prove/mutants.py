@@ -89,7 +89,7 @@ def prove(count: int = COUNT, jobs: int = 0, only: str = "") -> list[Claim]:
 def main(count: int, jobs: int, only: str, each_rule: bool) -> None:
     """Print the table; exit 1 when a bug is not caught."""
     if each_rule:
-        bugs = [name for name in rules.NAMES if only in name]
+        bugs = [name for name in rules.RULES if only in name]
         click.echo(mutant_table(hunt_all(bugs, count, jobs or os.cpu_count() or 1)))
         return
     found = prove(count, jobs, only)

@@ -85,7 +85,7 @@ class CallMaker:
             WAIT_REASON_NAMES[reason]
             if self._says_reasons and reason != WaitReason.UNKNOWN
             else BLOCKED
-            for reason in WaitReason
+            for reason in sorted(WaitReason)
         ]
         self._waits = *waits, RUNNABLE
         """Name of each WaitReason, and RUNNABLE."""

@@ -3,6 +3,7 @@
 
 import json
 import random
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -359,9 +360,8 @@ def test_a_lost_completion_is_the_older_ones() -> None:
 
 def test_completions_at_one_time_leave_only_the_pairing_open() -> None:
     # GIVEN two flushes that could each have ended by either of two completions at one time
-    pairing = Pairing()
-    assert pairing_lines(pairing) == []
-    pairing.add(2, 0)
+    assert pairing_lines(Pairing()) == []
+    pairing = Pairing(completions=2, same=2, spans=Counter({0: 2}))
     # THEN both have exact times
     assert pairing.as_dict() == {
         "completions": 2, "same_time": 2, "half_within_ns": 0, "all_within_ns": 0

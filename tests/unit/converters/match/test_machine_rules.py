@@ -26,7 +26,7 @@ from tests.support.matching import by_machine, unlike, without
 from tests.support.paths import DATA
 from tests.support.record_rings import chunk
 
-RULES = rules.by_name()
+RULES = rules.RULES
 WITHOUT_POINTERS = ("by intervals", "otherwise")
 HISTORIES = {
     name: tuple(rule.needed_by.rsplit(" ", 1))
@@ -104,15 +104,15 @@ TEXTS = {
 
 def test_rules_have_names_reasons_and_a_proof() -> None:
     # GIVEN all rules / THEN each has a name of its own, says why, and what needs it
-    assert len(rules.by_name()) == len(rules.NAMES)
-    for name, rule in rules.by_name().items():
+    assert len(RULES) == sum(len(table) for table in rules.TABLES.values())
+    for name, rule in rules.RULES.items():
         assert re.fullmatch(r"[a-z -]+/[a-z-]+", name), name
         assert rule.why, name
         assert rule.needed_by, name
     # AND is a condition of the machine, by that name
     sources = Path(rules.__file__).parent.glob("*.py")
     text = "".join(path.read_text(encoding="utf-8") for path in sources)
-    assert set(re.findall(r'on\["(.*?)"', text)) == set(rules.NAMES)
+    assert set(re.findall(r'on\["(.*?)"', text)) == set(rules.RULES)
 
 
 @pytest.mark.parametrize("name", HISTORIES)
