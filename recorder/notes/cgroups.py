@@ -20,7 +20,7 @@ from pathlib import Path
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.host.cgroups import Hierarchy
-from biotrail.recorder.notes.hotplug import Periodic
+from biotrail.recorder.notes.hotplug import Watch
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED, CgroupPath
 from biotrail.recorder.rights import helpers
@@ -80,7 +80,7 @@ class _Search:
     looks: int = 0
 
 
-class ContainerWatch:
+class ContainerWatch(Watch):
     """Finds names of containers and pods as cgroups become known. Any thread may call."""
 
     def __init__(
@@ -90,6 +90,7 @@ class ContainerWatch:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """child: reads names; None: there are none. tell: called with a message if it fails."""
+        super().__init__(0)
         self._child = child
         self._tell = tell
         self._clock = clock
@@ -165,7 +166,7 @@ MAX_TOLD = 1 << 16
 """Cgroups that the programs told of which are remembered, the newest."""
 
 
-class CgroupWatch(Periodic):
+class CgroupWatch(Watch):
     """Cgroups that are new or renamed since the last look. Any thread may call its methods."""
 
     def __init__(self, told: Callable[[], list[CgroupPath]] = list) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from biotrail.recorder.notes.hotplug import Periodic
+from biotrail.recorder.notes.hotplug import Watch
 from biotrail.recorder.schema.payloads import CpusNote
 
 PERIOD_NS = 500_000_000
@@ -20,13 +20,13 @@ _STEAL = 8
 """Word of the line `cpu` of /proc/stat (proc(5))."""
 
 
-class CpuWatch(Periodic):
+class CpuWatch(Watch):
     """Samples of /proc/stat and of cgroups' cpu.stat; used by the writer thread alone."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         super().__init__(PERIOD_NS)
         self._proc = proc
-        self._walked = Periodic(_WALK_NS)
+        self._walked = Watch(_WALK_NS)
         self._root = hierarchy(proc)
         self._groups = self._find()
         self._since = time.monotonic_ns()

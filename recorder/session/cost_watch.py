@@ -64,11 +64,20 @@ class CostWatch:
         To be called at `due_ns`, which it sets anew. `events`: the block layer's, recorded so far.
         """
         self.count(_is_sample((now_ns - self._began_ns) // TICK_NS))
-        share = 0.0
-        if self._max is not None and now_ns - self._since_ns >= WINDOW_NS:
-            share = self._share(now_ns, events)
+        if self._max is None or now_ns - self._since_ns < WINDOW_NS:
+            self.due_ns = self._due_ns(now_ns)
+            return ""
+        cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
+        # Programs that count their runs know better than the number of records.
+        runs = self._probes.runs()
+        events = events if runs is None else float(runs)
+        kernel = (events - self._events) * cost.ns_per_run(programs) / 1e9
+        path = sum(cost.part_seconds(programs, self._probes.path_runs(), events).values())
+        used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
+        share = 100 * used / ((now_ns - self._since_ns) / 1e9)  # of one core
+        self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
         self.due_ns = self._due_ns(now_ns)
-        if self._max is None or share <= self._max:
+        if share <= self._max:
             return ""
         self.warnings += 1
         if now_ns - self._warned_ns < QUIET_NS:
@@ -98,20 +107,6 @@ class CostWatch:
         self._sample_bytes = self._taken_bytes
         self._counting = on
         self._count_runs(on)
-
-    def _share(self, now_ns: int, events: float) -> float:
-        """Return the per cent of one core that recorder and programs took since the last call."""
-        cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
-        # Programs that count their runs know better than the number of records.
-        runs = self._probes.runs()
-        events = events if runs is None else float(runs)
-        kernel = (events - self._events) * cost.ns_per_run(programs) / 1e9
-        parts = cost.part_seconds(programs, self._probes.path_runs(), events)
-        path = sum(parts.values())
-        used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
-        share = 100 * used / ((now_ns - self._since_ns) / 1e9)
-        self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
-        return share
 
 
 def _is_sample(tick: int) -> bool:

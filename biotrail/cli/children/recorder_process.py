@@ -228,7 +228,7 @@ class Tee(io.RawIOBase):
             pass
 
 
-def live_source(recorder: Recorder, stream: Tail | Tee) -> "LiveSource | None":
+def live_source(recorder: Recorder, stream: Tail | Tee | BinaryIO) -> "LiveSource | None":
     """Start reading the log that the recorder writes; None: it failed before it began a log."""
     from biotrail.converters.inputs.backlog import LiveSource
 

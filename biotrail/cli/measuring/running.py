@@ -7,7 +7,13 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import Recorder, outcome, passing_dumps, stopping
+from biotrail.cli.children.recorder_process import (
+    Recorder,
+    live_source,
+    outcome,
+    passing_dumps,
+    stopping,
+)
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.flight_logs import FlightLogs
@@ -15,7 +21,6 @@ from biotrail.cli.measuring.kernel import KernelSums, kernel_counts
 from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.ending import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text.printing import say
 
 SAMPLE_SECONDS = 0.1
@@ -83,7 +88,6 @@ def serve_model(
 ) -> int:
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
-    from biotrail.converters.inputs.backlog import LiveSource
 
     with ExitStack() as stack:
         info = {"version": __version__, "figures": "model", "events": events}
@@ -92,12 +96,9 @@ def serve_model(
         server = MetricsServer(address, application(figures.registry()))  # bound before all else
         recorder = stack.enter_context(Recorder(arguments))
         stack.enter_context(stopping(recorder))
-        try:
-            source = LiveSource(recorder.stream)
-        except LogFormatError:
-            recorder.stop()
+        source = live_source(recorder, recorder.stream)
+        if source is None:
             return outcome(recorder, begun=False)
-        source.start()
         model = LiveModel(source, recorder, by, blame)
         figures.read = model.read
         with server:
