@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -34,7 +33,6 @@ from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities, rights
-from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.payloads import (
@@ -158,37 +156,6 @@ _ROOM_FOR_SYMBOLS = 96 << 20
 """Below it loading the programs needs the memory more than the symbols' text, 5 to 15 MB."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A recording whose programs are attached, whose log is open, and whose command runs."""
-
-    options: RecordOptions
-    stop: StopRequests
-    child: Child | None
-    probes: Probes
-    header: Header
-    seen: dict[str, str]
-    """`fingerprint` of the devices, from before those in the header were looked up."""
-    new_file: NewFile | None
-    """A plain log's file, to be published once recording has begun; None: no such file."""
-    sink: LogSink
-    stacks: StackWatch
-    mounts: MountWatch | None
-    """None: files are not recorded."""
-    pressure: PressureWatch
-    stuck: StuckWatch | None
-    guard: Guard | None
-    """Ready; it stops nothing yet."""
-    cgroups: CgroupLook
-    missing: list[MissingTracepoint]
-    """Of the event set."""
-    lacking: list[MissingCapability]
-    count_runs: Callable[[bool], None]
-    """Switches the kernel's counting of program runs."""
-    messages: list[str]
-    """Messages for the user that are not yet reported; the poll loop reports and removes them."""
-
-
 def _resolve_devices(
     options: RecordOptions,
 ) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
@@ -222,104 +189,6 @@ def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes
     from biotrail.recorder.probes.sites.follow import follow_beside  # takes 50 ms
 
     return follow_beside(probes, options.follow, options.filters, disks)
-
-
-def open_recording(
-    options: RecordOptions, probes: Probes | None, stack: ExitStack, undo: ExitStack
-) -> Opened:
-    """Open the output and the probes, attach, write the header, start the command; in this order.
-
-    Before anything is loaded, started or written, signals are caught, and the command and devices
-    looked up. To standard output the header is written last: who reads it takes it for the
-    beginning of the recording, which is not to come if the command cannot be started.
-
-    `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the files
-    made and ends the command, in case it fails to begin. A plain log's file is left hidden, and one
-    that `options.force` may replace as it is. Raises TraceError or OSError.
-    """
-    stop = stack.enter_context(StopRequests())
-    child = None
-    if options.command:
-        # Standard output is the log's, if that has no file.
-        child = Child(options.command, stdout=_STDERR if options.output is None else None)
-        stack.callback(child.close)
-    named, disks = _resolve_devices(options)
-    if probes is None:
-        probes = _make_probes(options, disks)
-    messages: list[str] = []
-    place = reserve(options, stack, undo)
-    # Before rights are given up: the kernel may ask for one to register a threshold.
-    triggers = options.triggers
-    pressure = PressureWatch(triggers.pressure)
-    stack.callback(pressure.close)
-    stuck = None
-    if triggers.stuck_ns:
-        stuck = StuckWatch(triggers.stuck_ns, {disk for disk, _ in disks}, time.monotonic_ns())
-    stack.callback(probes.close)
-    room = memory_limit.room()
-    with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
-        probes.open()
-    count_runs = _run_counter(options, probes, stack, messages)
-    # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
-    stacks = StackWatch(
-        options.stacks,
-        probes,
-        options.command,
-        waits="fs" in probes.path.parts,
-        sites=probes.capabilities.site_stacks,
-    )
-    mounts = _mounts(options, probes, messages)
-    if options.path and not probes.capabilities.path:
-        raise ProbeError("this backend records no path: use --backend core, or no --path")
-    messages += probes.path.messages()
-    cgroups = CgroupLook(probes, options.filters.named, stack, messages.append)
-    cgroups.begin()
-    seen = fingerprint()
-    listed = devices.snapshot()
-    clock = clocks.reading()
-    probes.attach()
-    missing: list[MissingTracepoint] = [
-        {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
-        for p in probes.programs()
-        if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
-    ]
-    # As long as this thread has its rights.
-    lacking = [
-        one for one in rights.lacking() if one.key != "processes" or options.filters.children
-    ]
-    messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
-
-    def start_command() -> None:
-        if child is not None:
-            child.start()
-            undo.callback(child.terminate)
-
-    if options.output is None:
-        start_command()
-    sink = open_sink(options, place, header, probes, messages, stack, undo)
-    if options.output is not None:
-        start_command()
-    return Opened(
-        options,
-        stop,
-        child,
-        probes,
-        header,
-        seen,
-        place if isinstance(place, NewFile) else None,
-        sink,
-        stacks,
-        mounts,
-        pressure,
-        stuck,
-        _guard(options, stack, messages),
-        cgroups,
-        missing,
-        lacking,
-        count_runs,
-        messages,
-    )
 
 
 def _mounts(options: RecordOptions, probes: Probes, messages: list[str]) -> MountWatch | None:
@@ -359,47 +228,131 @@ def _run_counter(
     return probes.count_runs
 
 
-def _header(
-    options: RecordOptions,
-    probes: Probes,
-    clock: Clock,
-    listed: list[Device],
-    named: list[DeviceFilter],
-    missing: list[MissingTracepoint],
-    lacking: list[MissingCapability],
-    with_files: bool,
-) -> Header:
-    machine = host.facts()
-    kernel: KernelFacts = machine.pop("kernel", {})
-    letters = sorted({p.letter for p in probes.programs() if p.attached})
-    made: Header = {
-        "log_id": os.urandom(16).hex(),
-        "created_by": options.created_by,
-        "host": cast(HostFacts, machine),
-        "kernel": {**kernel, **probes.kernel_enums()},
-        "clocks": clock,
-        "devices": listed,
-        "command": list(options.argv),
-        "filters": {"devices": named, **options.filters.header()},
-        "events": {"set": options.events, "letters": letters, "missing": missing},
-    }
-    if options.stacks:
-        made["stacks"] = {"user": options.stacks >= Stacks.USER}
-    if with_files:
-        direct = probes.files.iomap_end_io != 0
-        made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
-    if (parts := probes.path.facts()) is not None:
-        made["path"] = parts
-    made.update(cast(Header, probes.backend_facts()))
-    made["versions"] = {
-        "biotrail": options.created_by,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
-    }
-    levels = [] if probes.sizes is None else list(probes.sizes.by_level)
-    made["rings"] = {"levels": len(levels), "bytes": levels}
-    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacking]
-    made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
-    made["schema"] = records.schema(probes.path.parts, "sites" in made, options.events == "light")
-    return made
+class Opened:
+    """A recording whose programs are attached, whose log is open, and whose command runs."""
+
+    def __init__(
+        self, options: RecordOptions, probes: Probes | None, stack: ExitStack, undo: ExitStack
+    ) -> None:
+        """Open output and probes, attach, write the header, start the command; in this order.
+
+        Before anything is loaded, started or written, signals are caught, and the command and
+        devices looked up. To standard output the header is written last: who reads it takes it for
+        the beginning of the recording, which is not to come if the command cannot be started.
+
+        `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the
+        files made and ends the command, in case it fails to begin. A plain log's file is left
+        hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
+        """
+        self.options = options
+        self.stop = stack.enter_context(StopRequests())
+        self.child = None
+        if options.command:
+            # Standard output is the log's, if that has no file.
+            self.child = Child(options.command, stdout=_STDERR if options.output is None else None)
+            stack.callback(self.child.close)
+        named, disks = _resolve_devices(options)
+        self.probes = probes = _make_probes(options, disks) if probes is None else probes
+        self.messages: list[str] = []
+        """Messages for the user that are not yet reported; the poll loop reports and removes
+        them."""
+        place = reserve(options, stack, undo)
+        self.new_file = place if isinstance(place, NewFile) else None
+        """A plain log's file, to be published once recording has begun; None: no such file."""
+        # Before rights are given up: the kernel may ask for one to register a threshold.
+        triggers = options.triggers
+        self.pressure = PressureWatch(triggers.pressure)
+        stack.callback(self.pressure.close)
+        self.stuck = None
+        if triggers.stuck_ns:
+            watched = {disk for disk, _ in disks}
+            self.stuck = StuckWatch(triggers.stuck_ns, watched, time.monotonic_ns())
+        stack.callback(probes.close)
+        room = memory_limit.room()
+        with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
+            probes.open()
+        self.count_runs = _run_counter(options, probes, stack, self.messages)
+        """Switches the kernel's counting of program runs."""
+        # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
+        self.stacks = StackWatch(
+            options.stacks,
+            probes,
+            options.command,
+            waits="fs" in probes.path.parts,
+            sites=probes.capabilities.site_stacks,
+        )
+        self.mounts = _mounts(options, probes, self.messages)
+        """None: files are not recorded."""
+        if options.path and not probes.capabilities.path:
+            raise ProbeError("this backend records no path: use --backend core, or no --path")
+        self.messages += probes.path.messages()
+        self.cgroups = CgroupLook(probes, options.filters.named, stack, self.messages.append)
+        self.cgroups.begin()
+        self.seen = fingerprint()
+        """Of the devices, from before those in the header were looked up."""
+        listed = devices.snapshot()
+        clock = clocks.reading()
+        probes.attach()
+        self.missing: list[MissingTracepoint] = [
+            {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
+            for p in probes.programs()
+            if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
+        ]
+        """Of the event set."""
+        # As long as this thread has its rights.
+        self.lacking = [
+            one for one in rights.lacking() if one.key != "processes" or options.filters.children
+        ]
+        self.messages += [str(lack) for lack in self.lacking if lack.key == "processes"]
+        self.header = self._header(clock, listed, named)
+        if options.output is None:
+            self._start_command(undo)
+        self.sink = open_sink(options, place, self.header, probes, self.messages, stack, undo)
+        if options.output is not None:
+            self._start_command(undo)
+        self.guard = _guard(options, stack, self.messages)
+        """Ready; it stops nothing yet."""
+
+    def _start_command(self, undo: ExitStack) -> None:
+        if self.child is not None:
+            self.child.start()
+            undo.callback(self.child.terminate)
+
+    def _header(self, clock: Clock, listed: list[Device], named: list[DeviceFilter]) -> Header:
+        options, probes = self.options, self.probes
+        machine = host.facts()
+        kernel: KernelFacts = machine.pop("kernel", {})
+        letters = sorted({p.letter for p in probes.programs() if p.attached})
+        made: Header = {
+            "log_id": os.urandom(16).hex(),
+            "created_by": options.created_by,
+            "host": cast(HostFacts, machine),
+            "kernel": {**kernel, **probes.kernel_enums()},
+            "clocks": clock,
+            "devices": listed,
+            "command": list(options.argv),
+            "filters": {"devices": named, **options.filters.header()},
+            "events": {"set": options.events, "letters": letters, "missing": self.missing},
+        }
+        if options.stacks:
+            made["stacks"] = {"user": options.stacks >= Stacks.USER}
+        if self.mounts is not None:
+            direct = probes.files.iomap_end_io != 0
+            made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
+        if (parts := probes.path.facts()) is not None:
+            made["path"] = parts
+        made.update(cast(Header, probes.backend_facts()))
+        made["versions"] = {
+            "biotrail": options.created_by,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
+        }
+        levels = [] if probes.sizes is None else list(probes.sizes.by_level)
+        made["rings"] = {"levels": len(levels), "bytes": levels}
+        lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in self.lacking]
+        made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
+        made["schema"] = records.schema(
+            probes.path.parts, "sites" in made, options.events == "light"
+        )
+        return made

@@ -17,7 +17,7 @@ from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
-from biotrail.recorder.session.opening import open_recording
+from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.rights_kept import reduce
 from biotrail.recorder.session.running import Running
 from biotrail.recorder.session.session_types import Moment, RecordOptions, Status, Summary
@@ -45,7 +45,7 @@ def record(
     keep_freed_memory()
     with ExitStack() as stack:
         with ExitStack() as undo:
-            opened = open_recording(options, probes, stack, undo)
+            opened = Opened(options, probes, stack, undo)
             if opened.new_file is not None:  # all began, and there are still all rights to do it
                 opened.new_file.publish()
             # Before the first thread is started, as threads inherit capabilities.

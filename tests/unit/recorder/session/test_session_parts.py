@@ -417,7 +417,7 @@ def test_devices_are_asked_before_anything_is_recorded(
     monkeypatch.setattr(opening.devices, "snapshot", snapshot)
     # WHEN a recording is opened
     with ExitStack() as stack, ExitStack() as undo:
-        opened = opening.open_recording(options(tmp_path / "log"), probes, stack, undo)
+        opened = opening.Opened(options(tmp_path / "log"), probes, stack, undo)
     # THEN devices were looked at once, before the programs were attached, and are in the header
     assert probes.calls.index("devices") < probes.calls.index("attach")
     assert probes.calls.count("devices") == 1
