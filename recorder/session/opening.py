@@ -121,7 +121,7 @@ def open_sink(
 
     The probes' maps have their memory by now, and get to know every file before it is written to.
     The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. `stack`, `undo`: as for `open_recording`. Raises OutputError or OSError.
+    before its first dump. `stack`, `undo`: as for `Opened`. Raises OutputError or OSError.
     """
 
     def on_file(stream: BinaryIO) -> None:
@@ -282,7 +282,6 @@ class Opened:
             sites=probes.capabilities.site_stacks,
         )
         self.mounts = _mounts(options, probes, self.messages)
-        """None: files are not recorded."""
         if options.path and not probes.capabilities.path:
             raise ProbeError("this backend records no path: use --backend core, or no --path")
         self.messages += probes.path.messages()
@@ -298,7 +297,6 @@ class Opened:
             for p in probes.programs()
             if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
         ]
-        """Of the event set."""
         # As long as this thread has its rights.
         self.lacking = [
             one for one in rights.lacking() if one.key != "processes" or options.filters.children
@@ -311,7 +309,6 @@ class Opened:
         if options.output is not None:
             self._start_command(undo)
         self.guard = _guard(options, stack, self.messages)
-        """Ready; it stops nothing yet."""
 
     def _start_command(self, undo: ExitStack) -> None:
         if self.child is not None:
@@ -346,7 +343,7 @@ class Opened:
             "biotrail": options.created_by,
             "python": platform.python_version(),
             "numpy": np.__version__,
-            "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
+            "zstandard": zstandard.__version__,  # importlib.metadata takes 0.1 s to ask
         }
         levels = [] if probes.sizes is None else list(probes.sizes.by_level)
         made["rings"] = {"levels": len(levels), "bytes": levels}
