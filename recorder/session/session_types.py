@@ -80,7 +80,7 @@ class RecordOptions:
     max_cpu_ends: bool = False
     """End the recording, instead of a warning, when `max_cpu` is exceeded."""
     give_up_rights: bool = False
-    """Once attached, drop the process's other capabilities for good; see rights_kept."""
+    """Once attached, drop the process's other capabilities for good."""
 
 
 @dataclass(frozen=True)

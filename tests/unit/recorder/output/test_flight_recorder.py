@@ -28,7 +28,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
-from biotrail.recorder.session.dumps import FileOrders
+from biotrail.recorder.session.running import FileOrders
 from biotrail.recorder.session.session import Status, record
 from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
 from tests.support.cli_runner import Cli
