@@ -60,7 +60,7 @@ class Recorder:
         self._log, self._speaks = log, speaks
         self._sent: set[int] = set()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes]
         self.stream: BinaryIO
         self.pid: int
 
@@ -78,7 +78,7 @@ class Recorder:
                 os._exit(1)
 
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._log is None else self._log,
@@ -86,7 +86,7 @@ class Recorder:
             start_new_session=True,
             preexec_fn=before_exec,  # noqa: PLW1509 - no thread runs yet
         )
-        self.pid, self.stream = self._process.pid, cast(BinaryIO, self._process.stdout)
+        self.pid, self.stream = self.process.pid, cast(BinaryIO, self.process.stdout)
         return self
 
     def __exit__(
@@ -98,11 +98,11 @@ class Recorder:
         self.stop()
         try:
             # The pipe stays open and its reader reads on, or the recorder would block in write().
-            self._process.wait(END_SECONDS)
+            self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.send(signal.SIGKILL)
         finally:
-            self._process.wait()
+            self.process.wait()
             self._said.close()
 
     def stop(self) -> None:
@@ -112,11 +112,11 @@ class Recorder:
     def send(self, number: signal.Signals) -> None:
         self._sent.add(number)
         with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            self.process.send_signal(number)
 
     def wait(self) -> int:
         """Wait for the recorder to exit and return its exit status; its stream must be read."""
-        status = self.failed()
+        status = self.process.wait()
         if status >= 0:
             return status
         if -status in self._sent:
@@ -125,12 +125,8 @@ class Recorder:
         why = ", perhaps for want of memory: see dmesg" if -status == signal.SIGKILL else ""
         raise ProbeError(f"the recorder (process {self.pid}) was ended by {name}{why}")
 
-    def failed(self) -> int:
-        """Wait until it has exited; return 0, its status, or minus the number of a signal."""
-        return self._process.wait()
-
     def ended(self) -> bool:
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
     def said(self) -> str:
         """Return the recorder's standard error so far; empty if it inherited standard error."""
@@ -148,7 +144,7 @@ class Recorder:
 
 def outcome(recorder: Recorder, *, begun: bool = True) -> int:
     """Wait for the recorder, print what it said, and return its status; 1 if it began no log."""
-    ended, said = recorder.failed(), recorder.said().rstrip()
+    ended, said = recorder.process.wait(), recorder.said().rstrip()
     if not begun:
         said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
     if said:
@@ -236,7 +232,7 @@ def live_source(recorder: Recorder, stream: Tail | Tee | BinaryIO) -> "LiveSourc
         source = LiveSource(cast(BinaryIO, stream))
     except LogFormatError:
         recorder.stop()
-        if recorder.failed():
+        if recorder.process.wait():
             return None
         raise
     source.start()

@@ -114,14 +114,13 @@ class TraceServer(LoopbackServer):
         """Return the response to a request whose host, origin or path is wrong; note why."""
         hosts, origins = request.values("host"), request.values("origin")
         if len(hosts) != 1 or hosts[0].lower() not in ours:
-            return self._refuse(HTTPStatus.FORBIDDEN, "host", hosts)
-        if origins not in trusted:
-            return self._refuse(HTTPStatus.FORBIDDEN, "origin", origins)
-        if not known:
-            return self._refuse(HTTPStatus.NOT_FOUND, "path", [])
-        return None
-
-    def _refuse(self, status: HTTPStatus, what: str, given: list[str]) -> Response:
+            status, what, given = HTTPStatus.FORBIDDEN, "host", hosts
+        elif origins not in trusted:
+            status, what, given = HTTPStatus.FORBIDDEN, "origin", origins
+        elif not known:
+            status, what, given = HTTPStatus.NOT_FOUND, "path", []
+        else:
+            return None
         if len(self.refused) < 100:
             self.refused.append(f"{what} {', '.join(given) or 'wrong or missing'}"[:100])
         return Response(status, ALWAYS)
