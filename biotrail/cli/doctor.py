@@ -5,13 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from biotrail.recorder.probes.capability import (
-    Check,
-    bcc_possible,
-    bcc_report,
-    possible,
-    report,
-)
+from biotrail.recorder.probes.capability import Check, bcc_possible, bcc_report, possible, report
 from biotrail.text.printing import say, say_all, say_json
 
 IMPOSSIBLE = 1

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-from biotrail.recorder.host.device_mounts import Mounts, Roots
+from biotrail.recorder.host.device_mounts import Mounts, Roots, listed
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _LOOP_GET_STATUS64 = 0x4C05
@@ -77,10 +77,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = os.listdir(f"{path}/slaves")
-    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in names)
+    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in listed(f"{path}/slaves"))
     found: dict[str, Any] = {
         "dev": dev,
         "name": name,

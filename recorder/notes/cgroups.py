@@ -333,11 +333,7 @@ class CgroupLook:
     """What is known of cgroups, kept up to date by a thread between `start` and `stop`."""
 
     def __init__(
-        self,
-        probes: Probes,
-        named: NamedCgroups,
-        stack: ExitStack,
-        tell: Callable[[str], None],
+        self, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
     ) -> None:
         """Start a process that reads names, where there are any; `stack` ends that.
 

@@ -6,6 +6,7 @@ import os
 import time
 from pathlib import Path
 
+from biotrail.recorder.host import cgroups
 from biotrail.recorder.notes.hotplug import Watch
 from biotrail.recorder.schema.payloads import CpusNote
 
@@ -79,12 +80,11 @@ class CpuWatch(Watch):
 
 def hierarchy(proc: Path) -> Path | None:
     """Return where the cgroups with the controller cpu are mounted; None: nowhere."""
-    for line in _read(proc / "self" / "mounts").splitlines():
-        _, mount, kind, options, *_ = [*line.split(), "", "", "", ""]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return Path(mount)
-        if kind == "cgroup2" and "cpu" in _read(Path(mount) / "cgroup.controllers").split():
-            return Path(mount)
+    for mount in cgroups.mounted(proc / "self" / "mountinfo"):
+        point = Path(mount.point)
+        v2 = mount.fstype == "cgroup2"
+        if "cpu" in (_read(point / "cgroup.controllers").split() if v2 else mount.options):
+            return point
     return None
 
 

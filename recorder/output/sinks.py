@@ -364,10 +364,7 @@ class FlightBuffer(SeriesSink):
         try:
             new = self.series.create()
             with new.stream as stream:
-                header: Header = {
-                    **dump.header,
-                    "kept": {**kept, "number": self.series.made + 1},
-                }
+                header: Header = {**dump.header, "kept": {**kept, "number": self.series.made + 1}}
                 log = LogWriter(stream, header, level=self._level, name=self.series.next)
                 self.series.publish(new)
                 dump.opening.write(log)

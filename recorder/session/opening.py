@@ -156,9 +156,7 @@ _ROOM_FOR_SYMBOLS = 96 << 20
 """Below it loading the programs needs the memory more than the symbols' text, 5 to 15 MB."""
 
 
-def _resolve_devices(
-    options: RecordOptions,
-) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
+def _resolve_devices(options: RecordOptions) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig)."""
     named: dict[tuple[int, int], str] = {}
     for spec in options.devices:

@@ -5,12 +5,12 @@ import errno
 import os
 import select
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.filters.triggers import Hit, Pressure
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_mounts import listed
 from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -127,10 +127,7 @@ class StuckWatch:
         self._next_ns = now_ns + self._period_ns
         found = []
         stalled: dict[str, _Disk] = {}
-        names: list[str] = []
-        with suppress(OSError):
-            names = sorted(os.listdir(self._block))
-        for name in names:
+        for name in listed(str(self._block)):
             try:
                 dev = dev_number((self._block / name / "dev").read_text().strip())
                 counts = [int(word) for word in (self._block / name / "stat").read_text().split()]
