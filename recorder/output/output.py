@@ -100,7 +100,7 @@ class NewFile:
         ensure_free(self.name, force, at=at, shown=self._path)
         self._hidden = hidden_name(self.name)
         self.stream = create_at(at, self._hidden, shown=self._path)
-        self._id = identity(os.fstat(self.stream.fileno()))
+        self.id = identity(os.fstat(self.stream.fileno()))
 
     def publish(self) -> None:
         """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
@@ -112,20 +112,12 @@ class NewFile:
 
     def give_up(self) -> None:
         """Delete the hidden name, if it is there."""
-        self._directory.remove(self._hidden, self._id)
-
-    def is_there(self) -> bool:
-        """Return whether the file has its name."""
-        return self._directory.holds(self.name, self._id)
-
-    def remove(self) -> bool:
-        """Delete the file by its name, unless that is another file's; return whether it was."""
-        return self._directory.remove(self.name, self._id)
+        self._directory.remove(self._hidden, self.id)
 
     def discard(self) -> None:
         """Delete the file, where it is now, unless its name is another file's."""
         self.give_up()
-        self.remove()
+        self._directory.remove(self.name, self.id)
 
     def close(self) -> None:
         """Close the file, and its directory."""

@@ -137,14 +137,14 @@ class Series:
         """`path`: the stem, with or without SUFFIX. `max_files`: for `delete_old`; None: all stay.
 
         `force`: replace existing regular files of the same name. `on_file`: called with each new
-        file, in the thread that makes it. `directory`: that of `path`; None: it is opened when
-        first needed.
+        file, in the thread that makes it. `directory`: that of `path`; None: it is opened. Raises
+        OutputError.
         """
         self._on_file = on_file
         self._stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
-        self._directory = directory
+        self._directory = directory or HeldDirectory(os.path.dirname(path), shown=path)
         self._files: deque[NewFile] = deque()
         self.next = ""
         """Path of the file last created, once it is published."""
@@ -157,10 +157,8 @@ class Series:
     @property
     def files(self) -> list[str]:
         """Paths of published files that still exist, oldest first, where the directory is now."""
-        if self._directory is None:
-            return []
-        place = self._directory.place()
-        return [os.path.join(place, file.name) for file in self._files if file.is_there()]
+        place, holds = self._directory.place(), self._directory.holds
+        return [os.path.join(place, one.name) for one in self._files if holds(one.name, one.id)]
 
     @property
     def taken_away(self) -> int:
@@ -171,8 +169,6 @@ class Series:
         """Make the next file, hidden until `publish`; set `next`. Raises OutputError, OSError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        if self._directory is None:
-            self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
         new = NewFile(self.next, force=self._force, directory=self._directory)
         self._on_file(new.stream)
         return new
@@ -187,15 +183,15 @@ class Series:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""
         while self._max is not None and len(self._files) > self._max:
             oldest = self._files.popleft()
-            if oldest.remove():
+            if self._directory.remove(oldest.name, oldest.id):
                 self.deleted += 1
-            elif not oldest.is_there():
+            elif not self._directory.holds(oldest.name, oldest.id):
                 self._gone += 1
 
     def discard(self) -> None:
         """Delete all published files, as the recording could not begin."""
         while self._files:
-            self._files.popleft().remove()
+            self._files.popleft().discard()
 
 
 def removed(stream: BinaryIO) -> bool:

@@ -158,7 +158,9 @@ def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> Non
     # THEN the second has all
     assert times(log.series.files[0]) == [SECOND // 2, 3 * SECOND // 2]
     # AND a failing last dump is an error
-    other = kept(directory / "not there", Limit(seconds=3))
+    (directory / "other").mkdir()
+    other = kept(directory / "other", Limit(seconds=3))
+    (directory / "other").rmdir()
     with pytest.raises(OutputError, match="directory does not exist"):
         other.close(end())
 
