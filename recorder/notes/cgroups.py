@@ -21,6 +21,7 @@ from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.host.cgroups import Hierarchy
 from biotrail.recorder.notes.hotplug import Watch
+from biotrail.recorder.output.series import keep_newest
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED, CgroupPath
 from biotrail.recorder.rights import helpers
@@ -115,9 +116,8 @@ class ContainerWatch(Watch):
                     if one is not None and one not in self._searches:
                         self._searches[one] = _Search(is_pod, now)
                         self._open.add(one)
-                for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
-                    self._open.discard(oldest)
-                    del self._searches[oldest]
+                keep_newest(self._searches, _MAX_SEARCHES)
+            self._open &= self._searches.keys()
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
                 return _nothing()
@@ -189,8 +189,7 @@ class CgroupWatch(Watch):
                     if self._walked.get(number) != path:
                         self._unwritten[number] = self._unseen[number] = path
                     self._told[number] = path
-            for oldest in list(self._told)[: len(self._told) - MAX_TOLD]:
-                del self._told[oldest]
+            keep_newest(self._told, MAX_TOLD)
 
     def walk(self) -> None:
         """Walk the directories, and plan the next time."""
@@ -284,8 +283,7 @@ class Admission:
                 self._borne.update(borne)
         for number in self._admitted:
             self._paths.pop(number, None)
-        for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
-            del self._paths[oldest]
+        keep_newest(self._paths, _MAX_OPEN)
 
     def _has_room(self) -> bool:
         """Return whether a cgroup can be admitted; one that is gone makes room."""

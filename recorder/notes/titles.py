@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from biotrail.recorder.log.names import Rows
+from biotrail.recorder.output.series import keep_newest
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.payloads import TitlesNote
 
@@ -224,7 +225,8 @@ class TitleWatch:
                 name = b"".join(word.to_bytes(8, "little") for word in comm).partition(b"\0")[0]
                 thread = (ids >> 32, ids & 0xFFFFFFFF, name.decode("utf-8", "replace"))
                 if thread[0] and thread not in self._seen:
-                    _put(self._seen, thread, None)
+                    self._seen[thread] = None
+                    keep_newest(self._seen, _MOST_PROCESSES)
                     self._waiting.append(thread)
         note: TitlesNote = {}
         while self._waiting and time.monotonic_ns() < until:
@@ -246,7 +248,8 @@ class TitleWatch:
     def _take(self, note: TitlesNote, pid: int, found: Process) -> None:
         known = self._known.get(pid)
         if known is None:
-            _put(self._known, pid, _Known(found, int(bool(found.title))))
+            self._known[pid] = _Known(found, int(bool(found.title)))
+            keep_newest(self._known, _MOST_PROCESSES)
             if not found.title:
                 return
         elif known.found == found or (known.found.title == found.title == ""):
@@ -256,9 +259,3 @@ class TitleWatch:
             known.found = found
             known.noted += 1
         note[str(pid)] = {"comm": found.comm, "title": found.title}
-
-
-def _put(into: dict[Any, Any], key: Any, value: Any) -> None:
-    into[key] = value
-    if len(into) > _MOST_PROCESSES:
-        del into[next(iter(into))]

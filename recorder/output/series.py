@@ -4,7 +4,8 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
@@ -64,14 +65,16 @@ class Background:
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "containers":
             for kind, known in self._containers.items():
-                _add_bounded(known, payload[kind])
+                known.update(payload[kind])
+                keep_newest(known, MAX_CGROUPS)
         elif name == "stacks":
             for side, stacks in payload.items():
                 self._stacks.update({(side, number): frames for number, frames in stacks.items()})
         elif name == "mounts":
             self._notes[name].update(payload)
         elif name in self._notes:
-            _add_bounded(self._notes[name], payload)
+            self._notes[name].update(payload)
+            keep_newest(self._notes[name], MAX_CGROUPS)
 
     def begin(self, clock: Clock, more: Header) -> tuple[Header, "Facts"]:
         """Return copies of what a file that begins at `clock` has first; `more`: for its header."""
@@ -95,10 +98,9 @@ class Background:
         return header, Facts([(name, one) for name, one in notes if one], names, clock)
 
 
-def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Add entries; of more than MAX_CGROUPS the first added are dropped."""
-    known.update(new)
-    for oldest in list(known)[: len(known) - MAX_CGROUPS]:
+def keep_newest(known: dict[Any, Any], most: int) -> None:
+    """Delete the entries that were added first, but the last `most`."""
+    for oldest in list(islice(known, max(len(known) - most, 0))):
         del known[oldest]
 
 
