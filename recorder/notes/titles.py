@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import NamedTuple
 
 from biotrail.recorder.log.names import Rows
@@ -123,27 +124,20 @@ def title_of(words: Sequence[str], comm: str) -> str:
         return ""
     first = words[0].strip()
     if " " in first:
-        # Of a title, what is behind it is left of the arguments that it was written over.
-        return _of_setproctitle(first, comm) if words[1:] == [] or _TITLE.match(first) else ""
+        program, *rest = first.split()
+        is_title = _TITLE.match(first) is not None
+        # Behind a title is what is left of the arguments that it was written over. Else it is a
+        # path with a space, or a command line in one word.
+        if not is_title and (words[1:] or os.path.basename(program)[: len(comm)] != comm):
+            return ""
+        shown = list(takewhile(lambda word: not _PRIVATE.match(word), rest))
+        return _cut(" ".join([program, *shown]), MOST_CHARACTERS) if shown else ""
     name = os.path.basename(first)
     for interpreter in _SCRIPTED:
         if re.fullmatch(interpreter.names, name):
             script = _script(interpreter, words[1:])
             return _cut(f"{name} {script}", MOST_CHARACTERS) if script else ""
     return ""
-
-
-def _of_setproctitle(text: str, comm: str) -> str:
-    """Return the words of a title before the first that may hold a secret; "": it is no title."""
-    name, *rest = text.split()
-    if _TITLE.match(text) is None and os.path.basename(name)[: len(comm)] != comm:
-        return ""  # a path with a space, or a command line in one word
-    kept = [name]
-    for word in rest:
-        if _PRIVATE.match(word):
-            break
-        kept.append(word)
-    return _cut(" ".join(kept), MOST_CHARACTERS) if kept[1:] else ""
 
 
 def _script(interpreter: _Interpreter, words: Sequence[str]) -> str:

@@ -64,7 +64,7 @@ class Intake:
         if options.max_events is not None and self._meter.events >= options.max_events:
             return "number of events"
         if options.max_bytes is not None:
-            written, raw = writer.log_bytes, writer.raw_bytes
+            written, raw = writer.log_bytes, writer.meter.bytes
             ratio = written / raw if raw else _GUESSED_RATIO if options.level else 1.0
             if written + (self.taken_bytes - raw) * ratio >= options.max_bytes:
                 return "size of the log"

@@ -245,7 +245,7 @@ class Running:
     def _events(self) -> float:
         """Return about how many events were copied from the rings: those written, scaled."""
         writer = self.writer
-        return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
+        return writer.meter.events * self.intake.taken_bytes / max(writer.meter.bytes, 1)
 
     def loop(self) -> None:
         """Poll until there is a `stop.reason`. Raises OSError or TraceError of the probes."""

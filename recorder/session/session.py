@@ -252,7 +252,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
     series, output = None if isinstance(sink, LogWriter) else sink.series, running.options.output
     now = cost.read(())
-    unwritten, unwritten_bytes = writer.unwritten, running.intake.taken_bytes - writer.raw_bytes
+    unwritten, unwritten_bytes = writer.unwritten, running.intake.taken_bytes - writer.meter.bytes
     unwritten_events = unwritten.events
     if unwritten.bytes < unwritten_bytes:
         # Jobs that did not run counted none: by the mean size of all events that were counted.
@@ -267,7 +267,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         seconds=_seconds(running, stopped),
         events=round(writer.meter.events),
         events_exact=writer.meter.exact,
-        raw_bytes=writer.raw_bytes,
+        raw_bytes=writer.meter.bytes,
         log_bytes=writer.log_bytes,
         file_bytes=sink.size if isinstance(sink, LogWriter) else 0,
         chunks=writer.chunks,

@@ -32,16 +32,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
 
 
-def _biotrail() -> list[str]:
-    # -P: root must not import a `biotrail` package that lies in the current directory.
-    python = [sys.executable, "-P"]
-    started = getattr(sys.modules["__main__"], "__file__", None)
-    # In one file (docs/install.md) its packages are found by that file's own beginning alone.
-    if started and (file := Path(started).absolute().parent).is_file():
-        return [*python, str(file)]
-    return [*python, "-m", "biotrail"]
-
-
 class Recorder:
     """A process `biotrail record -o -`; a context manager that stops it after the block."""
 
@@ -55,8 +45,14 @@ class Recorder:
         speaks: bool = False,
     ) -> None:
         """log: a file for its log; None: `stream`. speaks: it inherits standard error."""
-        self._command = [*_biotrail(), "record", "-q"]
-        self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
+        biotrail = ["-m", "biotrail"]
+        started = getattr(sys.modules["__main__"], "__file__", None)
+        # In one file (docs/install.md) its packages are found by that file's own beginning alone.
+        if started and (file := Path(started).absolute().parent).is_file():
+            biotrail = [str(file)]
+        # -P: root must not import a `biotrail` package that lies in the current directory.
+        self._command = [sys.executable, "-P", *biotrail, "record", "-q", "-o", target, *arguments]
+        self._command += ["--", *command] if command else []
         self._log, self._speaks = log, speaks
         self._sent: set[int] = set()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__

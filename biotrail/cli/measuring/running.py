@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `biotrail metrics`: programs or a recorder process, the server, and what ends them."""
 
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -52,31 +51,24 @@ def serve_sums(
             stack.enter_context(passing_dumps(recorder))
         with server:
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
-            return _measure(program, stop, recorder, seconds)
-
-
-def _measure(
-    program: Measuring, stop: threading.Event, recorder: Recorder | None, seconds: float | None
-) -> int:
-    began = time.monotonic()
-    sample_at = began + SAMPLE_SECONDS
-    wait = _LOOK_SECONDS
-    while not stop.wait(wait):
-        now = time.monotonic()
-        if seconds is not None and now - began >= seconds:
-            break
-        if recorder is not None and recorder.ended():
-            return recorder.wait() or 1
-        counting = now >= sample_at
-        program.count_runs(counting)
-        if counting:
-            sample_at = now + EVERY_SECONDS
-        left = _LOOK_SECONDS if seconds is None else max(seconds - (now - began), 0.0)
-        wait = SAMPLE_SECONDS if counting else min(_LOOK_SECONDS, left)
-    if recorder is not None:
-        recorder.stop()
-        return recorder.wait()
-    return 0
+            began = time.monotonic()
+            sample_at, wait = began + SAMPLE_SECONDS, _LOOK_SECONDS
+            while not stop.wait(wait):
+                now = time.monotonic()
+                if seconds is not None and now - began >= seconds:
+                    break
+                if recorder is not None and recorder.ended():
+                    return recorder.wait() or 1
+                counting = now >= sample_at
+                program.count_runs(counting)
+                if counting:
+                    sample_at = now + EVERY_SECONDS
+                left = _LOOK_SECONDS if seconds is None else max(seconds - (now - began), 0.0)
+                wait = SAMPLE_SECONDS if counting else min(_LOOK_SECONDS, left)
+            if recorder is not None:
+                recorder.stop()
+                return recorder.wait()
+            return 0
 
 
 def serve_model(

@@ -104,7 +104,15 @@ class TraceServer(LoopbackServer):
             return refused
         fields = [("Access-Control-Allow-Origin", self.origin), ("Vary", "Origin")]
         if request.method == "OPTIONS":
-            return self._preflight(request, fields)
+            fields.append(("Access-Control-Allow-Methods", "GET, HEAD"))
+            if request.value("access-control-request-headers"):
+                fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
+            # Chromium asks with these headers before a public page may reach a private address.
+            for name in ("Private-Network", "Local-Network"):
+                if request.value(f"access-control-request-{name.lower()}") == "true":
+                    fields.append((f"Access-Control-Allow-{name}", "true"))
+            fields.append(("Access-Control-Max-Age", "0"))
+            return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
         fields += [("Content-Type", "application/octet-stream"), *ALWAYS]
         return Response(HTTPStatus.OK, fields, self._body, self.fetched.set)
 
@@ -124,17 +132,6 @@ class TraceServer(LoopbackServer):
         if len(self.refused) < 100:
             self.refused.append(f"{what} {', '.join(given) or 'wrong or missing'}"[:100])
         return Response(status, ALWAYS)
-
-    def _preflight(self, request: Request, fields: list[tuple[str, str]]) -> Response:
-        fields.append(("Access-Control-Allow-Methods", "GET, HEAD"))
-        if request.value("access-control-request-headers"):
-            fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
-        # Chromium asks with these headers before a public page may reach a private address.
-        for name in ("Private-Network", "Local-Network"):
-            if request.value(f"access-control-request-{name.lower()}") == "true":
-                fields.append((f"Access-Control-Allow-{name}", "true"))
-        fields.append(("Access-Control-Max-Age", "0"))
-        return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
 
 
 _TYPES = {

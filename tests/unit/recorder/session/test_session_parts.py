@@ -302,7 +302,7 @@ def test_the_writer_writes_in_order_and_counts(tmp_path: Path) -> None:
     assert [bytes(s.data) for c in reader.chunks() for s in c.segments] == [data]
     assert reader.losses == [window]
     assert reader.notes == [("cgroups", {"1": "/"})]
-    assert (writer.chunks, writer.raw_bytes, writer.meter.events) == (1, len(data), 2)
+    assert (writer.chunks, writer.meter.bytes, writer.meter.events) == (1, len(data), 2)
     assert writer.error is None
 
 
@@ -322,7 +322,7 @@ def test_helpers_pack_what_waits_and_the_log_stays_in_order(tmp_path: Path, help
     # THEN each is in the log once, in order, and counted once
     reader = LogReader(tmp_path / "log")
     assert [bytes(s.data) for c in reader.chunks() for s in c.segments] == data
-    assert (writer.chunks, writer.raw_bytes) == (20, sum(map(len, data)))
+    assert (writer.chunks, writer.meter.bytes) == (20, sum(map(len, data)))
     assert len(writer.tasks) == sum(1 for n in range(20) if n % 3)
     assert writer.error is None
     # THEN no thread is left
@@ -372,7 +372,7 @@ def test_the_writer_keeps_errors_and_can_be_given_up() -> None:
     # THEN the error is told and no byte counts as written
     assert ended
     assert isinstance(writer.error, OutputError)
-    assert (writer.log_bytes, writer.raw_bytes) == (0, 0)
+    assert (writer.log_bytes, writer.meter.bytes) == (0, 0)
     # GIVEN a writer whose job never ends until told
     release = threading.Event()
     writer = WriterThread(LogWriter(FullDisk(1 << 20), header()))  # type: ignore[arg-type]
