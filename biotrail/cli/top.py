@@ -217,13 +217,9 @@ def command(asked: TopOptions) -> int:
         stack.enter_context(stopping(recorder))
         log = None if kept is None else kept.stream
         tee = Tee(recorder.stream, log, asked.target or "the recorder's log")
-        source = live_source(recorder, tee)
+        source = live_source(recorder, tee, kept)
         if source is None:
-            if kept is not None:
-                kept.discard()
             return outcome(recorder, begun=False)
-        if kept is not None:
-            kept.publish()
         with ExitStack() as drawing:
             show: Show = partial(_say, asked.limit or 0, asked.order)
             if not asked.as_json:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from biotrail.cli.options.ending import handled
 from biotrail.recorder.output.folders import explain
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
 from biotrail.text.printing import relay
@@ -220,16 +221,25 @@ class Tee(io.RawIOBase):
             pass
 
 
-def live_source(recorder: Recorder, stream: Tail | Tee | BinaryIO) -> "LiveSource | None":
-    """Start reading the log that the recorder writes; None: it failed before it began a log."""
+def live_source(
+    recorder: Recorder, stream: Tail | Tee | BinaryIO, kept: NewFile | None = None
+) -> "LiveSource | None":
+    """Start reading the log that the recorder writes; None: it failed before it began a log.
+
+    kept: the log's file, which gets its name, or is deleted if there is no log.
+    """
     from biotrail.converters.inputs.backlog import LiveSource
 
     try:
         source = LiveSource(cast(BinaryIO, stream))
     except LogFormatError:
         recorder.stop()
-        if recorder.process.wait():
-            return None
-        raise
+        if not recorder.process.wait():
+            raise
+        if kept is not None:
+            kept.discard()
+        return None
     source.start()
+    if kept is not None:
+        kept.publish()
     return source
