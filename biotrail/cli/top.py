@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, outcome, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -219,7 +219,7 @@ def command(asked: TopOptions) -> int:
         tee = Tee(recorder.stream, log, asked.target or "the recorder's log")
         source = live_source(recorder, tee, kept)
         if source is None:
-            return outcome(recorder, begun=False)
+            return recorder.outcome(begun=False)
         with ExitStack() as drawing:
             show: Show = partial(_say, asked.limit or 0, asked.order)
             if not asked.as_json:
@@ -236,4 +236,4 @@ def command(asked: TopOptions) -> int:
             ).run()
             source.join()
             tee.drain()
-        return outcome(recorder)
+        return recorder.outcome()

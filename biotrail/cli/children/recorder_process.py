@@ -125,10 +125,16 @@ class Recorder:
     def ended(self) -> bool:
         return self.process.poll() is not None
 
-    def said(self) -> str:
-        """Return the recorder's standard error so far; empty if it inherited standard error."""
+    def outcome(self, *, begun: bool = True) -> int:
+        """Wait for its exit, print what it said, and return its status; 1 if it began no log."""
+        ended = self.process.wait()
         self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        said = self._said.read().decode(errors="replace").rstrip()
+        if not begun:
+            said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
+        if said:
+            relay(said, err=True)
+        return self.wait() or int(not begun)
 
     def cpu_seconds(self) -> float:
         try:
@@ -137,16 +143,6 @@ class Recorder:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def outcome(recorder: Recorder, *, begun: bool = True) -> int:
-    """Wait for the recorder, print what it said, and return its status; 1 if it began no log."""
-    ended, said = recorder.process.wait(), recorder.said().rstrip()
-    if not begun:
-        said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
-    if said:
-        relay(said, err=True)
-    return recorder.wait() or int(not begun)
 
 
 @contextmanager

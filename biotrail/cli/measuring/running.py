@@ -6,13 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import (
-    Recorder,
-    live_source,
-    outcome,
-    passing_dumps,
-    stopping,
-)
+from biotrail.cli.children.recorder_process import Recorder, live_source, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.flight_logs import FlightLogs
@@ -90,11 +84,11 @@ def serve_model(
         stack.enter_context(stopping(recorder))
         source = live_source(recorder, recorder.stream)
         if source is None:
-            return outcome(recorder, begun=False)
+            return recorder.outcome(begun=False)
         model = LiveModel(source, recorder, by, blame)
         figures.read = model.read
         with server:
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
         source.join()
-        return outcome(recorder)
+        return recorder.outcome()
