@@ -181,12 +181,6 @@ class TopOptions:
     as_json: bool = option("--json", is_flag=True, help="Print each snapshot as a line of JSON.")
     filters: Filters = added(filter_options)
 
-    def check(self) -> None:
-        if self.target == "-":
-            raise click.UsageError(
-                "-o takes a file: biotrail record -o - writes to standard output"
-            )
-
 
 @click.command(cls=RecordingCommand)
 @gathered(TopOptions, "asked")
@@ -207,7 +201,8 @@ def command(asked: TopOptions) -> int:
     sudo biotrail top --cgroup /system.slice/db.service -o db.biotrail
     sudo biotrail top --json --count 10 | jq .now.total.ios_per_s
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked.check()
+    if asked.target == "-":
+        raise click.UsageError("-o takes a file: biotrail record -o - writes to standard output")
     with ExitStack() as stack:
         kept = None
         if asked.target:

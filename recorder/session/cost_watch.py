@@ -128,8 +128,8 @@ class CallBudget:
         self._since_ns = now_ns
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
-    def look(self, now_ns: int) -> CallTimingNote | None:
-        """End the timing if calls took too much since the last look; return its note then.
+    def look(self, now_ns: int) -> tuple[CallTimingNote, str] | None:
+        """End the timing if calls took too much since the last look; return its note and words.
 
         What they took is estimated from their number (`calls_ns`). Raises RefusedError.
         """
@@ -142,12 +142,8 @@ class CallBudget:
             return None
         self._on = False
         self._probes.stop_timing()
-        return {"until": now_ns, "percent": round(share, 2), "budget": self._budget}
-
-
-def end_message(note: CallTimingNote) -> str:
-    return (
-        f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
-        f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "
-        "before"
-    )
+        percent = round(share, 2)
+        return {"until": now_ns, "percent": percent, "budget": self._budget}, (
+            f"timing system calls ended: it took about {percent:.1f} % of a CPU, more than "
+            f"--call-budget {self._budget:g}; waits and the call of each bio are recorded as before"
+        )

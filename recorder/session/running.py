@@ -31,7 +31,6 @@ from biotrail.recorder.session.cost_watch import (
     SITES_ADVICE,
     CallBudget,
     CostWatch,
-    end_message,
 )
 from biotrail.recorder.session.intake import Intake
 from biotrail.recorder.session.opening import Opened
@@ -347,11 +346,10 @@ class Running:
                 self.stop.request("output removed")
         if self._is_due("stacks", HURRIED_NS, now_ns) and stacks.hurried and stacks.due(now_ns):
             stacks.put(writer)
-        if self._is_due("calls", LOOK_NS, now_ns):
-            note = self.call_budget.look(now_ns)
-            if note is not None:
-                writer.submit(writer.note("call_timing", lambda: note))
-                self.report(end_message(note))
+        if self._is_due("calls", LOOK_NS, now_ns) and (ended := self.call_budget.look(now_ns)):
+            note, words = ended
+            writer.submit(writer.note("call_timing", lambda: note))
+            self.report(words)
         if self._is_due("status", STATUS_NS, now_ns):
             self.report()
 
