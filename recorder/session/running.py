@@ -17,7 +17,6 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.hotplug import DeviceWatch, Watch
 from biotrail.recorder.notes.stacks import HURRIED_NS
-from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.series import removed
 from biotrail.recorder.output.sinks import FlightBuffer, LogSink, RotatingLog
 from biotrail.recorder.output.writer import WriterThread
@@ -180,9 +179,7 @@ class Running:
         """Why the recorder itself could not go on, the first error; None: it could."""
         self.writer = writer = WriterThread(opened.sink)
         undo.callback(writer.finish, lambda _log: None, lambda: False)
-        titles = TitleWatch(options.command_lines)
-        start_ns = int(opened.header["clocks"]["monotonic"])
-        self.intake = Intake(probes, options, opened.stacks, titles, writer, start_ns, now_ns)
+        self.intake = Intake(opened, writer, now_ns)
         self.watches: dict[str, Watch] = {
             "devices": DeviceWatch(opened.header["devices"], opened.seen),
             "cgroups": opened.cgroups.watch,
