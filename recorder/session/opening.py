@@ -108,49 +108,6 @@ def buffer_limit(limit: Limit, room: Room | None) -> tuple[Limit, str | None]:
     )
 
 
-def open_sink(
-    options: RecordOptions,
-    place: Place,
-    header: Header,
-    probes: Probes,
-    messages: list[str],
-    stack: ExitStack,
-    undo: ExitStack,
-) -> LogSink:
-    """Return the recording's sink; `place`: what `reserve` returned.
-
-    The probes' maps have their memory by now, and get to know every file before it is written to.
-    The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. `stack`, `undo`: as for `Opened`. Raises OutputError or OSError.
-    """
-
-    def on_file(stream: BinaryIO) -> None:
-        if file := own_file(stream.fileno()):
-            probes.own_file(file)
-
-    if not isinstance(place, HeldDirectory):
-        stream = place.stream if isinstance(place, NewFile) else place
-        on_file(stream)
-        name = options.output or "standard output"
-        return LogWriter(stream, header, level=options.level, sync=options.sync, name=name)
-    series = Series(
-        options.output or "",
-        options.max_files,
-        force=options.force,
-        on_file=on_file,
-        directory=place,
-    )
-    if options.keep is not None:
-        limit, smaller = buffer_limit(options.keep, memory_limit.room())
-        messages += [smaller] if smaller else []
-        return FlightBuffer(series, header, limit, probes.programs, options.level)
-    limit = options.rotate or Limit()
-    log = RotatingLog(series, header, limit, probes.programs, options.level, options.sync)
-    stack.callback(log.release)
-    undo.callback(series.discard)
-    return log
-
-
 _STDERR = 2
 _ROOM_FOR_SYMBOLS = 96 << 20
 """Below it loading the programs needs the memory more than the symbols' text, 5 to 15 MB."""
@@ -187,43 +144,6 @@ def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes
     from biotrail.recorder.probes.sites.follow import follow_beside  # takes 50 ms
 
     return follow_beside(probes, options.follow, options.filters, disks)
-
-
-def _mounts(options: RecordOptions, probes: Probes, messages: list[str]) -> MountWatch | None:
-    if not options.files:
-        return None
-    if not probes.capabilities.files:
-        raise ProbeError("this backend records no files: use --backend core, or no --files")
-    # Where only this kernel is to blame, recording goes on without.
-    messages += [probes.files.lacking] if probes.files.lacking else []
-    return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
-
-
-def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
-    """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
-    if options.pausing is None:
-        return None
-    victims = {*options.filters.pids, *options.filters.tids}
-    suspect = suspects.find(options.pausing.name, victims, range(3))
-    stack.callback(suspect.stop.close)
-    guard = Guard(suspect, options.pausing, messages.append)
-    stack.callback(guard.close)
-    return guard
-
-
-def _run_counter(
-    options: RecordOptions, probes: Probes, stack: ExitStack, messages: list[str]
-) -> Callable[[bool], None]:
-    """Return a function that switches (True: on) the kernel's counting of program runs."""
-    if options.give_up_rights and capabilities.holds(STATS_RIGHT):
-        try:
-            child = StatsChild(messages.append)
-        except OSError as error:
-            messages.append(f"run time of programs: not known, no process for it: {error}")
-        else:
-            stack.callback(child.close)
-            return child.switch
-    return probes.count_runs
 
 
 class Opened:
@@ -269,17 +189,12 @@ class Opened:
         room = memory_limit.room()
         with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
             probes.open()
-        self.count_runs = _run_counter(options, probes, stack, self.messages)
+        self.count_runs = self._run_counter(stack)
         """Switches the kernel's counting of program runs."""
         # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
-        self.stacks = StackWatch(
-            options.stacks,
-            probes,
-            options.command,
-            waits="fs" in probes.path.parts,
-            sites=probes.capabilities.site_stacks,
-        )
-        self.mounts = _mounts(options, probes, self.messages)
+        waits = "fs" in probes.path.parts
+        self.stacks = StackWatch(options.stacks, probes, options.command, waits=waits)
+        self.mounts = self._mounts()
         if options.path and not probes.capabilities.path:
             raise ProbeError("this backend records no path: use --backend core, or no --path")
         self.messages += probes.path.messages()
@@ -303,15 +218,84 @@ class Opened:
         self.header = self._header(clock, listed, named)
         if options.output is None:
             self._start_command(undo)
-        self.sink = open_sink(options, place, self.header, probes, self.messages, stack, undo)
+        self.sink = self._open_sink(place, stack, undo)
         if options.output is not None:
             self._start_command(undo)
-        self.guard = _guard(options, stack, self.messages)
+        self.guard = self._guard(stack)
+
+    def _run_counter(self, stack: ExitStack) -> Callable[[bool], None]:
+        """Return a function that switches (True: on) the kernel's counting of program runs."""
+        if self.options.give_up_rights and capabilities.holds(STATS_RIGHT):
+            try:
+                child = StatsChild(self.messages.append)
+            except OSError as error:
+                self.messages.append(f"run time of programs: not known, no process for it: {error}")
+            else:
+                stack.callback(child.close)
+                return child.switch
+        return self.probes.count_runs
+
+    def _mounts(self) -> MountWatch | None:
+        probes = self.probes
+        if not self.options.files:
+            return None
+        if not probes.capabilities.files:
+            raise ProbeError("this backend records no files: use --backend core, or no --files")
+        # Where only this kernel is to blame, recording goes on without.
+        self.messages += [probes.files.lacking] if probes.files.lacking else []
+        return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
 
     def _start_command(self, undo: ExitStack) -> None:
         if self.child is not None:
             self.child.start()
             undo.callback(self.child.terminate)
+
+    def _open_sink(self, place: Place, stack: ExitStack, undo: ExitStack) -> LogSink:
+        """Return the recording's sink; `place`: what `reserve` returned.
+
+        The probes' maps have their memory by now, and get to know every file before it is written
+        to. The header is written to the log's first file, except by a FlightBuffer, which makes no
+        file before its first dump. Raises OutputError or OSError.
+        """
+        options, probes, header = self.options, self.probes, self.header
+
+        def on_file(stream: BinaryIO) -> None:
+            if file := own_file(stream.fileno()):
+                probes.own_file(file)
+
+        if not isinstance(place, HeldDirectory):
+            stream = place.stream if isinstance(place, NewFile) else place
+            on_file(stream)
+            name = options.output or "standard output"
+            return LogWriter(stream, header, level=options.level, sync=options.sync, name=name)
+        series = Series(
+            options.output or "",
+            options.max_files,
+            force=options.force,
+            on_file=on_file,
+            directory=place,
+        )
+        if options.keep is not None:
+            limit, smaller = buffer_limit(options.keep, memory_limit.room())
+            self.messages += [smaller] if smaller else []
+            return FlightBuffer(series, header, limit, probes.programs, options.level)
+        limit = options.rotate or Limit()
+        log = RotatingLog(series, header, limit, probes.programs, options.level, options.sync)
+        stack.callback(log.release)
+        undo.callback(series.discard)
+        return log
+
+    def _guard(self, stack: ExitStack) -> Guard | None:
+        """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
+        options = self.options
+        if options.pausing is None:
+            return None
+        victims = {*options.filters.pids, *options.filters.tids}
+        suspect = suspects.find(options.pausing.name, victims, range(3))
+        stack.callback(suspect.stop.close)
+        guard = Guard(suspect, options.pausing, self.messages.append)
+        stack.callback(guard.close)
+        return guard
 
     def _header(self, clock: Clock, listed: list[Device], named: list[DeviceFilter]) -> Header:
         options, probes = self.options, self.probes
