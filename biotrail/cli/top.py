@@ -67,33 +67,31 @@ class Watch:
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
-            self._show_if_ready()
+            self._show()
             if self._left == 0:
                 return
-        if self._left != 0:
-            self._show(last=True)
+        self._show(last=True)
 
     def _idle(self) -> None:
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
-        self._show_if_ready()
-
-    def _show_if_ready(self) -> None:
-        if self._left != 0 and self._live.ready():
-            self._show()
-            if self._left is not None:
-                self._left -= 1
-            if self._left == 0:
-                self._recorder.stop()
+        self._show()
 
     def _show(self, last: bool = False) -> None:
+        """Show a snapshot if there is one, and `count` of them are not shown yet."""
+        if self._left == 0 or not (last or self._live.ready()):
+            return
         snapshot = self._live.snapshot(self._source, last)
         before, self._used = self._used, self._cpu_times()
         passed, recorder, own = (b - a for a, b in zip(before, self._used, strict=True))
         passed = max(passed, 1e-3)
         behind = max(time.monotonic_ns() - self._end, 0)
         self._show_snapshot(snapshot, Cost(max(recorder, 0.0) / passed, own / passed, behind))
+        if self._left is not None:
+            self._left -= 1
+        if self._left == 0:
+            self._recorder.stop()
 
     def _cpu_times(self) -> tuple[float, float, float]:
         """Return the time, and the CPU seconds of the recorder and this process until now."""
