@@ -349,19 +349,15 @@ def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> No
 
 def _make_private(directory: int) -> None:
     """Set private modes and owner of all in a directory, itself last: until then nobody gets in."""
-
-    def set_private(fd: int, mode: int) -> None:
-        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-            os.fchmod(fd, mode)
-        if ids is not None:
-            os.fchown(fd, *ids)
-
     ids = owner()
     for _, _, names, at in os.fwalk(".", topdown=False, dir_fd=directory):
-        for name in names:
+        for name in (*names, "."):
+            mode = PRIVATE_DIRECTORY if name == "." else PRIVATE_FILE
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
             try:
-                set_private(fd, PRIVATE_FILE)
+                if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+                    os.fchmod(fd, mode)
+                if ids is not None:
+                    os.fchown(fd, *ids)
             finally:
                 os.close(fd)
-        set_private(at, PRIVATE_DIRECTORY)
