@@ -110,8 +110,8 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
 
     Kept are, of those held, what is `needed` or what a failing trial requires, and CAP_SYS_NICE
     where RLIMIT_RTPRIO, which is raised first if possible, does not permit real-time priority
-    without. Returns (names of the capabilities kept, warning or
-    ""); (None, warning) where they could not be given up.
+    without. Returns (names of the capabilities kept, warning or ""); (None, warning) where they
+    could not be given up.
     """
     if capabilities.holds("CAP_SYS_NICE"):
         priority.permit()
