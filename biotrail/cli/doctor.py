@@ -5,14 +5,8 @@ from dataclasses import asdict
 
 import click
 
-from biotrail.recorder.probes.capability import (
-    Check,
-    bcc_possible,
-    bcc_report,
-    possible,
-    report,
-)
-from biotrail.text.printing import say, say_all, say_json
+from biotrail.recorder.probes.capability import bcc_possible, bcc_report, possible, report
+from biotrail.text.printing import say, say_json
 
 IMPOSSIBLE = 1
 """Exit status if no backend can record."""
@@ -38,20 +32,13 @@ def command(as_json: bool) -> int:
         found = {"possible": bool(backends), "backends": backends}
         say_json(found | {"checks": [asdict(c) for c in checks]}, indent=2)
     else:
-        say_all(lines(checks))
+        width = max(len(check.name) for check in checks)
+        for check in checks:  # NO: core cannot record; no: it records less
+            mark = "ok" if check.ok else "NO" if check.required else "no"
+            say(f"{mark:<4}{check.name:<{width}}  {check.detail}".rstrip())
+            if not check.ok and check.remedy:
+                say(f"{'':<{width + 4}}  → {check.remedy}")
         which = f" (backends: {', '.join(backends)})" if backends else ""
         say()
         say(f"biotrail {'can' if backends else 'cannot'} record here{which}")
     return 0 if backends else IMPOSSIBLE
-
-
-def lines(checks: list[Check]) -> list[str]:
-    """Return a line for each check, and its remedy. NO: core cannot record; no: it records less."""
-    width = max((len(check.name) for check in checks), default=0)
-    found = []
-    for check in checks:
-        mark = "ok" if check.ok else "NO" if check.required else "no"
-        found.append(f"{mark:<4}{check.name:<{width}}  {check.detail}".rstrip())
-        if not check.ok and check.remedy:
-            found.append(f"{'':<{width + 4}}  → {check.remedy}")
-    return found

@@ -45,13 +45,9 @@ def run(
         stack.enter_context(stopping(recorder))
         name = target or "the recorder's log"
         piped = Tee(recorder.stream, None, name)
-        source = live_source(recorder, Tail(log, recorder.ended, name) if log else piped)
+        source = live_source(recorder, Tail(log, recorder.ended, name) if log else piped, kept)
         if source is None:
-            if kept is not None:
-                kept.discard()
             return recorder.wait() or 1
-        if kept is not None:
-            kept.publish()
         if not quiet:
             tell(what)
         printed = print_all(source, own_io=own_io, as_json=as_json)

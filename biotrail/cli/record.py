@@ -249,7 +249,7 @@ def _summary_lines(options: RecordOptions, summary: Summary) -> list[str]:
     about = "" if summary.events_exact else "about "
     per_event = summary.log_bytes / summary.events if summary.events else 0.0
     plain = [options.output] if options.output and not (options.rotate or options.keep) else []
-    size = summary.file_bytes or record_closing.size_of(plain) or summary.log_bytes
+    size = summary.file_bytes or summary.log_bytes
     lines = [
         f"{about}{units.plural(summary.events, 'event')} in "
         f"{units.duration(summary.seconds * 1e9)} ({summary.reason}), log {units.size(size)}"

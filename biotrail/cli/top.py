@@ -8,7 +8,7 @@ from functools import partial
 
 import click
 
-from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, outcome, stopping
+from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
 from biotrail.cli.options.blaming import blame_option
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
@@ -66,33 +66,31 @@ class Watch:
         for window in self._trace.windows():
             self._live.add(window)
             self._end = max(window.end, self._end)
-            self._show_if_ready()
+            self._show()
             if self._left == 0:
                 return
-        if self._left != 0:
-            self._show(last=True)
+        self._show(last=True)
 
     def _idle(self) -> None:
         now = time.monotonic_ns()
         self._live.idle(now)
         self._end = max(self._end, now - QUIET_NS)
-        self._show_if_ready()
-
-    def _show_if_ready(self) -> None:
-        if self._left != 0 and self._live.ready():
-            self._show()
-            if self._left is not None:
-                self._left -= 1
-            if self._left == 0:
-                self._recorder.stop()
+        self._show()
 
     def _show(self, last: bool = False) -> None:
+        """Show a snapshot if there is one, and `count` of them are not shown yet."""
+        if self._left == 0 or not (last or self._live.ready()):
+            return
         snapshot = self._live.snapshot(self._source, last)
         before, self._used = self._used, self._cpu_times()
         passed, recorder, own = (b - a for a, b in zip(before, self._used, strict=True))
         passed = max(passed, 1e-3)
         behind = max(time.monotonic_ns() - self._end, 0)
         self._show_snapshot(snapshot, Cost(max(recorder, 0.0) / passed, own / passed, behind))
+        if self._left is not None:
+            self._left -= 1
+        if self._left == 0:
+            self._recorder.stop()
 
     def _cpu_times(self) -> tuple[float, float, float]:
         """Return the time, and the CPU seconds of the recorder and this process until now."""
@@ -180,12 +178,6 @@ class TopOptions:
     as_json: bool = option("--json", is_flag=True, help="Print each snapshot as a line of JSON.")
     filters: Filters = added(filter_options)
 
-    def check(self) -> None:
-        if self.target == "-":
-            raise click.UsageError(
-                "-o takes a file: biotrail record -o - writes to standard output"
-            )
-
 
 @click.command(cls=RecordingCommand)
 @gathered(TopOptions, "asked")
@@ -206,7 +198,8 @@ def command(asked: TopOptions) -> int:
     sudo biotrail top --cgroup /system.slice/db.service -o db.biotrail
     sudo biotrail top --json --count 10 | jq .now.total.ios_per_s
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked.check()
+    if asked.target == "-":
+        raise click.UsageError("-o takes a file: biotrail record -o - writes to standard output")
     with ExitStack() as stack:
         kept = None
         if asked.target:
@@ -216,13 +209,9 @@ def command(asked: TopOptions) -> int:
         stack.enter_context(stopping(recorder))
         log = None if kept is None else kept.stream
         tee = Tee(recorder.stream, log, asked.target or "the recorder's log")
-        source = live_source(recorder, tee)
+        source = live_source(recorder, tee, kept)
         if source is None:
-            if kept is not None:
-                kept.discard()
-            return outcome(recorder, begun=False)
-        if kept is not None:
-            kept.publish()
+            return recorder.outcome(begun=False)
         with ExitStack() as drawing:
             show: Show = partial(_say, asked.limit or 0, asked.order)
             if not asked.as_json:
@@ -239,4 +228,4 @@ def command(asked: TopOptions) -> int:
             ).run()
             source.join()
             tee.drain()
-        return outcome(recorder)
+        return recorder.outcome()

@@ -137,8 +137,9 @@ class _Look:
                     found = _json(f"{place}/{driver}/{file}")
                     for one in found if isinstance(found, list) else []:
                         number, names = _field(one, "id"), _field(one, "names")
-                        known = number not in self.wanted or number in self.containers
-                        if not known and isinstance(names, list) and names:
+                        missing = self.wanted - self.containers.keys()
+                        is_missing = isinstance(number, str) and number in missing
+                        if is_missing and isinstance(names, list) and names:
                             self._add_named(number, names[0], "podman", "cri-o")
 
     def read_bundles(self) -> None:

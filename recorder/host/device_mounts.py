@@ -146,9 +146,9 @@ def _btrfs_pools(sys: str) -> list[set[int]]:
     """Return the devices (dev_t) of each mounted btrfs that has any."""
     pools = []
     root = f"{sys}/fs/btrfs"
-    for uuid in _names(root):
+    for uuid in listed(root):
         pool = set[int]()
-        for name in _names(f"{root}/{uuid}/devices"):
+        for name in listed(f"{root}/{uuid}/devices"):
             text = "".join(read_lines(f"{root}/{uuid}/devices/{name}/dev")).strip()
             if (dev := dev_number(text)) is not None:
                 pool.add(dev)
@@ -157,7 +157,8 @@ def _btrfs_pools(sys: str) -> list[set[int]]:
     return pools
 
 
-def _names(directory: str) -> list[str]:
+def listed(directory: str) -> list[str]:
+    """Return the sorted names in a directory; none where it cannot be read."""
     try:
         return sorted(os.listdir(directory))
     except OSError:

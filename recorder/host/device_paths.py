@@ -7,9 +7,8 @@ Every namespace that its controller could share has such paths, even if it is on
 import os
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 
-from biotrail.recorder.host.device_mounts import REAL, Roots
+from biotrail.recorder.host.device_mounts import REAL, Roots, listed, read_lines
 from biotrail.recorder.host.device_sysfs import read
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 
@@ -20,11 +19,8 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all path disks (nvme0c1n1) with a dev_t."""
     directories = {name: os.path.realpath(path) for name, path in _paths(roots).items()}
-    rows: list[list[str]] = []
-    with suppress(OSError):
-        if directories:
-            with open(f"{roots.proc}/diskstats", encoding="utf-8") as lines:
-                rows = [line.split() for line in lines]
+    lines = read_lines(f"{roots.proc}/diskstats") if directories else []
+    rows = [line.split() for line in lines]
     numbers = {row[2]: dev_number(f"{row[0]}:{row[1]}") for row in rows if len(row) > 2}
     return {dev: path for name, path in directories.items() if (dev := numbers.get(name))}
 
@@ -32,9 +28,7 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
 def _paths(roots: Roots) -> dict[str, str]:
     """Return {name: link in sysfs} of all path disks, also without a dev_t."""
     base = f"{roots.sys}/class/block"
-    names: list[str] = []
-    with suppress(OSError):
-        names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
+    names = [name for name in listed(base) if _PATH.fullmatch(name)]
     return {n: f"{base}/{n}" for n in names if read(f"{base}/{n}/hidden") == "1"}
 
 

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import Any
 
-from biotrail.recorder.host.device_mounts import Mounts, Roots
+from biotrail.recorder.host.device_mounts import Mounts, Roots, listed
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _LOOP_GET_STATUS64 = 0x4C05
@@ -22,20 +22,9 @@ _QUEUE_NUMBERS = (
     *("write_zeroes_max_bytes", "read_ahead_kb", "nomerges", "rq_affinity", "iostats"),
     *("wbt_lat_usec", "io_poll", "fua", "dax", "stable_writes", "nr_zones"),
 )
-_KINDS = (
-    (re.compile(r"loop\d"), "loop"),
-    (re.compile(r"md[\d_]"), "md"),
-    (re.compile(r"dm-\d"), "dm"),
-    (re.compile(r"zram\d"), "zram"),
-    (re.compile(r"ram\d"), "ram"),
-    (re.compile(r"pmem\d"), "pmem"),
-    (re.compile(r"nbd\d"), "nbd"),
-    (re.compile(r"rbd\d"), "rbd"),
-    (re.compile(r"drbd\d"), "drbd"),
-    (re.compile(r"bcache\d"), "bcache"),
-    (re.compile(r"sr\d"), "rom"),
-    (re.compile(r"fd\d"), "floppy"),
-)
+_KIND = re.compile(r"(loop|zram|ram|pmem|nbd|rbd|drbd|bcache|sr|fd)(?=\d)|md(?=[\d_])|dm(?=-\d)")
+"""How names of devices begin whose kind is no "disk"."""
+_CALLED = {"sr": "rom", "fd": "floppy"}
 
 
 def read(path: str) -> str | None:
@@ -77,10 +66,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
     partition = os.path.exists(f"{path}/partition")
-    names: list[str] = []
-    with contextlib.suppress(OSError):
-        names = os.listdir(f"{path}/slaves")
-    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in names)
+    below = (dev_number(read(f"{path}/slaves/{one}/dev")) for one in listed(f"{path}/slaves"))
     found: dict[str, Any] = {
         "dev": dev,
         "name": name,
@@ -103,7 +89,8 @@ def kind(path: str, name: str) -> str:
     for directory in ("dm", "md", "loop"):
         if os.path.isdir(f"{path}/{directory}"):
             return directory
-    return next((kind for pattern, kind in _KINDS if pattern.match(name)), "disk")
+    found = _KIND.match(name)
+    return _CALLED.get(found[0], found[0]) if found else "disk"
 
 
 def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:

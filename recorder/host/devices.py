@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from biotrail.recorder.host import device_paths, device_sysfs
-from biotrail.recorder.host.device_mounts import REAL, Roots, read_mounts
+from biotrail.recorder.host.device_mounts import REAL, Roots, listed, read_mounts
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text, kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -44,15 +44,11 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
 def _paths(roots: Roots) -> dict[int, str]:
     """Return the sysfs directories of all devices and NVMe path disks by dev_t; {}: no sysfs."""
     directory = f"{roots.sys}/dev/block"
-    try:
-        names = os.listdir(directory)
-    except OSError:
-        return {}
-    found = {}
-    for name in names:
-        dev = dev_number(name)
-        if dev is not None:
-            found[dev] = os.path.realpath(f"{directory}/{name}")
+    found = {
+        dev: os.path.realpath(f"{directory}/{name}")
+        for name in listed(directory)
+        if (dev := dev_number(name)) is not None
+    }
     return device_paths.hidden(roots) | found
 
 

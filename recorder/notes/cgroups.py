@@ -20,7 +20,8 @@ from pathlib import Path
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
 from biotrail.recorder.host.cgroups import Hierarchy
-from biotrail.recorder.notes.hotplug import Periodic
+from biotrail.recorder.notes.hotplug import Watch
+from biotrail.recorder.output.series import keep_newest
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.cgroup_maps import MAX_NAMED, CgroupPath
 from biotrail.recorder.rights import helpers
@@ -80,7 +81,7 @@ class _Search:
     looks: int = 0
 
 
-class ContainerWatch:
+class ContainerWatch(Watch):
     """Finds names of containers and pods as cgroups become known. Any thread may call."""
 
     def __init__(
@@ -90,6 +91,7 @@ class ContainerWatch:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """child: reads names; None: there are none. tell: called with a message if it fails."""
+        super().__init__(0)
         self._child = child
         self._tell = tell
         self._clock = clock
@@ -114,9 +116,8 @@ class ContainerWatch:
                     if one is not None and one not in self._searches:
                         self._searches[one] = _Search(is_pod, now)
                         self._open.add(one)
-                for oldest in list(self._searches)[: len(self._searches) - _MAX_SEARCHES]:
-                    self._open.discard(oldest)
-                    del self._searches[oldest]
+                keep_newest(self._searches, _MAX_SEARCHES)
+            self._open &= self._searches.keys()
             due = {one for one in self._open if last or self._searches[one].next_ns <= now}
             if self._child is None or not due:
                 return _nothing()
@@ -165,7 +166,7 @@ MAX_TOLD = 1 << 16
 """Cgroups that the programs told of which are remembered, the newest."""
 
 
-class CgroupWatch(Periodic):
+class CgroupWatch(Watch):
     """Cgroups that are new or renamed since the last look. Any thread may call its methods."""
 
     def __init__(self, told: Callable[[], list[CgroupPath]] = list) -> None:
@@ -188,8 +189,7 @@ class CgroupWatch(Periodic):
                     if self._walked.get(number) != path:
                         self._unwritten[number] = self._unseen[number] = path
                     self._told[number] = path
-            for oldest in list(self._told)[: len(self._told) - MAX_TOLD]:
-                del self._told[oldest]
+            keep_newest(self._told, MAX_TOLD)
 
     def walk(self) -> None:
         """Walk the directories, and plan the next time."""
@@ -283,8 +283,7 @@ class Admission:
                 self._borne.update(borne)
         for number in self._admitted:
             self._paths.pop(number, None)
-        for oldest in list(self._paths)[: len(self._paths) - _MAX_OPEN]:
-            del self._paths[oldest]
+        keep_newest(self._paths, _MAX_OPEN)
 
     def _has_room(self) -> bool:
         """Return whether a cgroup can be admitted; one that is gone makes room."""
@@ -332,11 +331,7 @@ class CgroupLook:
     """What is known of cgroups, kept up to date by a thread between `start` and `stop`."""
 
     def __init__(
-        self,
-        probes: Probes,
-        named: NamedCgroups,
-        stack: ExitStack,
-        tell: Callable[[str], None],
+        self, probes: Probes, named: NamedCgroups, stack: ExitStack, tell: Callable[[str], None]
     ) -> None:
         """Start a process that reads names, where there are any; `stack` ends that.
 

@@ -6,7 +6,8 @@ import os
 import time
 from pathlib import Path
 
-from biotrail.recorder.notes.hotplug import Periodic
+from biotrail.recorder.host import cgroups
+from biotrail.recorder.notes.hotplug import Watch
 from biotrail.recorder.schema.payloads import CpusNote
 
 PERIOD_NS = 500_000_000
@@ -20,13 +21,13 @@ _STEAL = 8
 """Word of the line `cpu` of /proc/stat (proc(5))."""
 
 
-class CpuWatch(Periodic):
+class CpuWatch(Watch):
     """Samples of /proc/stat and of cgroups' cpu.stat; used by the writer thread alone."""
 
     def __init__(self, proc: Path = Path("/proc")) -> None:
         super().__init__(PERIOD_NS)
         self._proc = proc
-        self._walked = Periodic(_WALK_NS)
+        self._walked = Watch(_WALK_NS)
         self._root = hierarchy(proc)
         self._groups = self._find()
         self._since = time.monotonic_ns()
@@ -79,12 +80,11 @@ class CpuWatch(Periodic):
 
 def hierarchy(proc: Path) -> Path | None:
     """Return where the cgroups with the controller cpu are mounted; None: nowhere."""
-    for line in _read(proc / "self" / "mounts").splitlines():
-        _, mount, kind, options, *_ = [*line.split(), "", "", "", ""]
-        if kind == "cgroup" and "cpu" in options.split(","):
-            return Path(mount)
-        if kind == "cgroup2" and "cpu" in _read(Path(mount) / "cgroup.controllers").split():
-            return Path(mount)
+    for mount in cgroups.mounted(proc / "self" / "mountinfo"):
+        point = Path(mount.point)
+        v2 = mount.fstype == "cgroup2"
+        if "cpu" in (_read(point / "cgroup.controllers").split() if v2 else mount.options):
+            return point
     return None
 
 

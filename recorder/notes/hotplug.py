@@ -4,7 +4,6 @@
 import os
 import time
 from pathlib import Path
-from typing import Protocol
 
 from biotrail.recorder.host import devices
 from biotrail.recorder.host.device_mounts import host_mounts, parse_mount, read_lines
@@ -38,21 +37,8 @@ def fingerprint() -> dict[str, str]:
     return sequence_numbers
 
 
-class Watch(Protocol):
-    """Something that is looked at again and again, for notes."""
-
-    def due(self, now_ns: int, /) -> bool:
-        """Return whether to look at `now_ns` (CLOCK_MONOTONIC)."""
-
-    def changes(self) -> Note | None:
-        """Look, plan the next look, and return a note of what is new or changed; None: nothing.
-
-        What is gone is not reported. Raises OSError.
-        """
-
-
-class Periodic:
-    """When something is to be looked at. Times are ns of CLOCK_MONOTONIC."""
+class Watch:
+    """Something that is looked at again and again, for notes. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, period_ns: int, *, at_once: bool = False) -> None:
         """`at_once`: first due now; else after a period, as the log's header has the state."""
@@ -62,13 +48,20 @@ class Periodic:
     def due(self, now_ns: int, /) -> bool:
         return now_ns >= self._next
 
+    def changes(self) -> Note | None:
+        """Look, plan the next look, and return a note of what is new or changed; None: nothing.
+
+        What is gone is not reported. Raises OSError.
+        """
+        raise NotImplementedError
+
     def schedule_next(self, began_ns: int) -> None:
         """Set the time of the next look, after one that took from `began_ns` until now."""
         now = time.monotonic_ns()
         self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
 
 
-class DeviceWatch(Periodic):
+class DeviceWatch(Watch):
     """Finds devices that are new or changed since the header, or since the last look."""
 
     def __init__(self, entries: list[Device], seen: dict[str, str]) -> None:
@@ -97,7 +90,7 @@ class DeviceWatch(Periodic):
         return {"devices": fresh} if fresh else None
 
 
-class MountWatch(Periodic):
+class MountWatch(Watch):
     """Finds mounts that are new or changed; readers put them before paths of FILE_NAME records."""
 
     def __init__(self, proc: Path = Path("/proc"), *, of_calls: bool = False) -> None:

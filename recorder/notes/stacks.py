@@ -41,20 +41,14 @@ class StackWatch:
     """Makes notes of new stacks; none where no stacks are recorded."""
 
     def __init__(
-        self,
-        wanted: Stacks,
-        probes: Probes,
-        command: Sequence[str] = (),
-        *,
-        waits: bool = False,
-        sites: bool = False,
+        self, wanted: Stacks, probes: Probes, command: Sequence[str] = (), *, waits: bool = False
     ) -> None:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
-        `command`: its program is searched for names too, though it does not run yet. `waits`,
-        `sites`: the stacks of waits (`--path fs`) and of followed objects are recorded. Raises
-        ProbeError.
+        `command`: its program is searched for names too, though it does not run yet. `waits`: the
+        stacks of waits (`--path fs`) are recorded. Raises ProbeError.
         """
+        sites = probes.capabilities.site_stacks
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None

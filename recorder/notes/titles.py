@@ -22,9 +22,11 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import takewhile
+from typing import NamedTuple
 
 from biotrail.recorder.log.names import Rows
+from biotrail.recorder.output.series import keep_newest
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.payloads import TitlesNote
 
@@ -122,27 +124,20 @@ def title_of(words: Sequence[str], comm: str) -> str:
         return ""
     first = words[0].strip()
     if " " in first:
-        # Of a title, what is behind it is left of the arguments that it was written over.
-        return _of_setproctitle(first, comm) if words[1:] == [] or _TITLE.match(first) else ""
+        program, *rest = first.split()
+        is_title = _TITLE.match(first) is not None
+        # Behind a title is what is left of the arguments that it was written over. Else it is a
+        # path with a space, or a command line in one word.
+        if not is_title and (words[1:] or os.path.basename(program)[: len(comm)] != comm):
+            return ""
+        shown = list(takewhile(lambda word: not _PRIVATE.match(word), rest))
+        return _cut(" ".join([program, *shown]), MOST_CHARACTERS) if shown else ""
     name = os.path.basename(first)
     for interpreter in _SCRIPTED:
         if re.fullmatch(interpreter.names, name):
             script = _script(interpreter, words[1:])
             return _cut(f"{name} {script}", MOST_CHARACTERS) if script else ""
     return ""
-
-
-def _of_setproctitle(text: str, comm: str) -> str:
-    """Return the words of a title before the first that may hold a secret; "": it is no title."""
-    name, *rest = text.split()
-    if _TITLE.match(text) is None and os.path.basename(name)[: len(comm)] != comm:
-        return ""  # a path with a space, or a command line in one word
-    kept = [name]
-    for word in rest:
-        if _PRIVATE.match(word):
-            break
-        kept.append(word)
-    return _cut(" ".join(kept), MOST_CHARACTERS) if kept[1:] else ""
 
 
 def _script(interpreter: _Interpreter, words: Sequence[str]) -> str:
@@ -224,7 +219,8 @@ class TitleWatch:
                 name = b"".join(word.to_bytes(8, "little") for word in comm).partition(b"\0")[0]
                 thread = (ids >> 32, ids & 0xFFFFFFFF, name.decode("utf-8", "replace"))
                 if thread[0] and thread not in self._seen:
-                    _put(self._seen, thread, None)
+                    self._seen[thread] = None
+                    keep_newest(self._seen, _MOST_PROCESSES)
                     self._waiting.append(thread)
         note: TitlesNote = {}
         while self._waiting and time.monotonic_ns() < until:
@@ -246,7 +242,8 @@ class TitleWatch:
     def _take(self, note: TitlesNote, pid: int, found: Process) -> None:
         known = self._known.get(pid)
         if known is None:
-            _put(self._known, pid, _Known(found, int(bool(found.title))))
+            self._known[pid] = _Known(found, int(bool(found.title)))
+            keep_newest(self._known, _MOST_PROCESSES)
             if not found.title:
                 return
         elif known.found == found or (known.found.title == found.title == ""):
@@ -256,9 +253,3 @@ class TitleWatch:
             known.found = found
             known.noted += 1
         note[str(pid)] = {"comm": found.comm, "title": found.title}
-
-
-def _put(into: dict[Any, Any], key: Any, value: Any) -> None:
-    into[key] = value
-    if len(into) > _MOST_PROCESSES:
-        del into[next(iter(into))]

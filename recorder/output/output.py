@@ -100,7 +100,7 @@ class NewFile:
         ensure_free(self.name, force, at=at, shown=self._path)
         self._hidden = hidden_name(self.name)
         self.stream = create_at(at, self._hidden, shown=self._path)
-        self._id = identity(os.fstat(self.stream.fileno()))
+        self.id = identity(os.fstat(self.stream.fileno()))
 
     def publish(self) -> None:
         """Give the file its name; whoever has a replaced file open keeps it. Raises OutputError."""
@@ -112,20 +112,12 @@ class NewFile:
 
     def give_up(self) -> None:
         """Delete the hidden name, if it is there."""
-        self._directory.remove(self._hidden, self._id)
-
-    def is_there(self) -> bool:
-        """Return whether the file has its name."""
-        return self._directory.holds(self.name, self._id)
-
-    def remove(self) -> bool:
-        """Delete the file by its name, unless that is another file's; return whether it was."""
-        return self._directory.remove(self.name, self._id)
+        self._directory.remove(self._hidden, self.id)
 
     def discard(self) -> None:
         """Delete the file, where it is now, unless its name is another file's."""
         self.give_up()
-        self.remove()
+        self._directory.remove(self.name, self.id)
 
     def close(self) -> None:
         """Close the file, and its directory."""
@@ -357,19 +349,15 @@ def _ensure_ours(at: int, name: str, shown: str, force: bool, marker: str) -> No
 
 def _make_private(directory: int) -> None:
     """Set private modes and owner of all in a directory, itself last: until then nobody gets in."""
-
-    def set_private(fd: int, mode: int) -> None:
-        if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
-            os.fchmod(fd, mode)
-        if ids is not None:
-            os.fchown(fd, *ids)
-
     ids = owner()
     for _, _, names, at in os.fwalk(".", topdown=False, dir_fd=directory):
-        for name in names:
+        for name in (*names, "."):
+            mode = PRIVATE_DIRECTORY if name == "." else PRIVATE_FILE
             fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
             try:
-                set_private(fd, PRIVATE_FILE)
+                if stat.S_IMODE(os.fstat(fd).st_mode) != mode:
+                    os.fchmod(fd, mode)
+                if ids is not None:
+                    os.fchown(fd, *ids)
             finally:
                 os.close(fd)
-        set_private(at, PRIVATE_DIRECTORY)

@@ -4,7 +4,8 @@
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from itertools import islice
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
@@ -64,14 +65,16 @@ class Background:
             self._devices.update({int(entry["dev"]): entry for entry in payload["devices"]})
         elif name == "containers":
             for kind, known in self._containers.items():
-                _add_bounded(known, payload[kind])
+                known.update(payload[kind])
+                keep_newest(known, MAX_CGROUPS)
         elif name == "stacks":
             for side, stacks in payload.items():
                 self._stacks.update({(side, number): frames for number, frames in stacks.items()})
         elif name == "mounts":
             self._notes[name].update(payload)
         elif name in self._notes:
-            _add_bounded(self._notes[name], payload)
+            self._notes[name].update(payload)
+            keep_newest(self._notes[name], MAX_CGROUPS)
 
     def begin(self, clock: Clock, more: Header) -> tuple[Header, "Facts"]:
         """Return copies of what a file that begins at `clock` has first; `more`: for its header."""
@@ -95,10 +98,9 @@ class Background:
         return header, Facts([(name, one) for name, one in notes if one], names, clock)
 
 
-def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
-    """Add entries; of more than MAX_CGROUPS the first added are dropped."""
-    known.update(new)
-    for oldest in list(known)[: len(known) - MAX_CGROUPS]:
+def keep_newest(known: dict[Any, Any], most: int) -> None:
+    """Delete the entries that were added first, but the last `most`."""
+    for oldest in list(islice(known, max(len(known) - most, 0))):
         del known[oldest]
 
 
@@ -137,14 +139,14 @@ class Series:
         """`path`: the stem, with or without SUFFIX. `max_files`: for `delete_old`; None: all stay.
 
         `force`: replace existing regular files of the same name. `on_file`: called with each new
-        file, in the thread that makes it. `directory`: that of `path`; None: it is opened when
-        first needed.
+        file, in the thread that makes it. `directory`: that of `path`; None: it is opened. Raises
+        OutputError.
         """
         self._on_file = on_file
         self._stem = path.removesuffix(SUFFIX)
         self._max = max_files
         self._force = force
-        self._directory = directory
+        self._directory = directory or HeldDirectory(os.path.dirname(path), shown=path)
         self._files: deque[NewFile] = deque()
         self.next = ""
         """Path of the file last created, once it is published."""
@@ -157,10 +159,8 @@ class Series:
     @property
     def files(self) -> list[str]:
         """Paths of published files that still exist, oldest first, where the directory is now."""
-        if self._directory is None:
-            return []
-        place = self._directory.place()
-        return [os.path.join(place, file.name) for file in self._files if file.is_there()]
+        place, holds = self._directory.place(), self._directory.holds
+        return [os.path.join(place, one.name) for one in self._files if holds(one.name, one.id)]
 
     @property
     def taken_away(self) -> int:
@@ -171,8 +171,6 @@ class Series:
         """Make the next file, hidden until `publish`; set `next`. Raises OutputError, OSError."""
         when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
         self.next = f"{self._stem}-{when}-{self.made + 1:06d}{SUFFIX}"
-        if self._directory is None:
-            self._directory = HeldDirectory(os.path.dirname(self._stem), shown=self.next)
         new = NewFile(self.next, force=self._force, directory=self._directory)
         self._on_file(new.stream)
         return new
@@ -187,15 +185,15 @@ class Series:
         """Delete the oldest files beyond `max_files`, except names that are other files now."""
         while self._max is not None and len(self._files) > self._max:
             oldest = self._files.popleft()
-            if oldest.remove():
+            if self._directory.remove(oldest.name, oldest.id):
                 self.deleted += 1
-            elif not oldest.is_there():
+            elif not self._directory.holds(oldest.name, oldest.id):
                 self._gone += 1
 
     def discard(self) -> None:
         """Delete all published files, as the recording could not begin."""
         while self._files:
-            self._files.popleft().remove()
+            self._files.popleft().discard()
 
 
 def removed(stream: BinaryIO) -> bool:

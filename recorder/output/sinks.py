@@ -55,6 +55,18 @@ class SeriesSink:
         self._clock: Clock = header["clocks"]
         self._began = cost.read(programs())
 
+    def _begin(self, new: NewFile, header: Header, facts: Facts, *, sync: bool) -> LogWriter:
+        """Write the header to a new file, give the file its name, repeat the facts in it."""
+        try:
+            name = self.series.next
+            log = LogWriter(new.stream, header, level=self._level, sync=sync, name=name)
+            self.series.publish(new)
+        except (OSError, OutputError):
+            new.give_up()
+            raise
+        facts.write(log)
+        return log
+
     def new_packer(self) -> Packer:
         return Packer(self._level)
 
@@ -90,16 +102,8 @@ class RotatingLog(SeriesSink):
         self._stream = new.stream
         number: Header = {"series": {"run": self._run, "number": self.series.made + 1}}
         header, facts = self._background.begin(clock, number)
-        try:
-            name = self.series.next
-            log = LogWriter(new.stream, header, level=self._level, sync=self._sync, name=name)
-            self.series.publish(new)
-        except (OSError, OutputError):
-            new.give_up()
-            raise
-        facts.write(log)
+        self._log = log = self._begin(new, header, facts, sync=self._sync)
         self._losses = Losses()
-        self._log = log
         self.series.delete_old()
         if self._waiting:
             self.write_loss(self._waiting)
@@ -356,21 +360,15 @@ class FlightBuffer(SeriesSink):
         Raises OutputError; the file then stays if it has its final name already.
         """
         log: LogWriter | None = None
-        new: NewFile | None = None
         kept = dump.header["kept"]
         last = f"the last {kept['seconds']:.1f} s"
         about = "" if dump.exact else "about "
         events = f"{about}{dump.events:,} event{'' if dump.events == 1 else 's'}"
         try:
             new = self.series.create()
-            with new.stream as stream:
-                header: Header = {
-                    **dump.header,
-                    "kept": {**kept, "number": self.series.made + 1},
-                }
-                log = LogWriter(stream, header, level=self._level, name=self.series.next)
-                self.series.publish(new)
-                dump.opening.write(log)
+            with new.stream:
+                header: Header = {**dump.header, "kept": {**kept, "number": self.series.made + 1}}
+                log = self._begin(new, header, dump.opening, sync=False)
                 for chunk in dump.chunks:
                     log.write_packed(chunk)
                 if dump.losses:
@@ -378,8 +376,6 @@ class FlightBuffer(SeriesSink):
                 log.close(dump.end)
             self.series.delete_old()
         except (OSError, OutputError) as error:
-            if new is not None:
-                new.give_up()
             failed = explain(error, self.series.next) if isinstance(error, OSError) else error
             # The share of events that is in the file is that of the records' bytes.
             total = sum(chunk.records for chunk in dump.chunks)

@@ -82,12 +82,11 @@ class WriterThread:
         self._jobs: queue.Queue[Job | None] = queue.Queue(QUEUE_JOBS)
         self._thread = threading.Thread(target=self._run, name="biotrail-write", daemon=True)
         self._ended = False
-        self._given = self._done = 0  # bytes of records, each counted by one thread alone
+        self._given = 0
+        """Bytes of the records in queued chunks; of those that are done see the meters."""
         self.error: OSError | OutputError | None = None
         self.log_bytes = 0
         """Bytes of chunks written to the log so far."""
-        self.raw_bytes = 0
-        """Bytes of the records in these chunks."""
         self.chunks = 0
         """How many chunk jobs wrote their records."""
         self.meter = Meter()
@@ -105,7 +104,10 @@ class WriterThread:
 
     def ready(self) -> bool:
         """Return whether more records may be copied from the rings."""
-        return self._given - self._done < QUEUE_BYTES and not self._jobs.full()
+        return self._waiting_bytes() < QUEUE_BYTES and not self._jobs.full()
+
+    def _waiting_bytes(self) -> int:
+        return self._given - self.meter.bytes - self.unwritten.bytes
 
     def submit(self, job: Job) -> None:
         """Queue a job; wait while the queue is full."""
@@ -184,23 +186,19 @@ class WriterThread:
     def chunk(self, packing: Packing) -> Job:
         """Return a job that writes the records, and adds to the counters or to `unwritten`."""
         segments = packing.segments
-        raw = sum(len(segment.data) for segment in segments)
 
         def write(log: LogSink) -> None:
-            chunks = self.chunks
+            meter = self.unwritten
             try:
                 if self.error is None:
                     packed = self._pack(packing)
                     self.log_bytes += log.write_chunk(segments, packing.clock, packed)
-                    self.raw_bytes += raw
+                    meter = self.meter
                     self.chunks += 1
                     self.until = packing.clock
-                    self.meter.add(segments)
                     self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
             finally:
-                self._done += raw
-                if self.chunks == chunks:
-                    self.unwritten.add(segments)
+                meter.add(segments)
 
         return write
 
@@ -209,7 +207,7 @@ class WriterThread:
         packing = Packing(segments, clock)
         if not self.offer(self.chunk(packing)):
             return False
-        if self._helpers and self._given != self._done:
+        if self._helpers and self._waiting_bytes():
             self._packings.put(packing)
         self._given += sum(len(segment.data) for segment in segments)
         return True

@@ -64,11 +64,20 @@ class CostWatch:
         To be called at `due_ns`, which it sets anew. `events`: the block layer's, recorded so far.
         """
         self.count(_is_sample((now_ns - self._began_ns) // TICK_NS))
-        share = 0.0
-        if self._max is not None and now_ns - self._since_ns >= WINDOW_NS:
-            share = self._share(now_ns, events)
+        if self._max is None or now_ns - self._since_ns < WINDOW_NS:
+            self.due_ns = self._due_ns(now_ns)
+            return ""
+        cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
+        # Programs that count their runs know better than the number of records.
+        runs = self._probes.runs()
+        events = events if runs is None else float(runs)
+        kernel = (events - self._events) * cost.ns_per_run(programs) / 1e9
+        path = sum(cost.part_seconds(programs, self._probes.path_runs(), events).values())
+        used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
+        share = 100 * used / ((now_ns - self._since_ns) / 1e9)  # of one core
+        self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
         self.due_ns = self._due_ns(now_ns)
-        if self._max is None or share <= self._max:
+        if share <= self._max:
             return ""
         self.warnings += 1
         if now_ns - self._warned_ns < QUIET_NS:
@@ -99,20 +108,6 @@ class CostWatch:
         self._counting = on
         self._count_runs(on)
 
-    def _share(self, now_ns: int, events: float) -> float:
-        """Return the per cent of one core that recorder and programs took since the last call."""
-        cpu, programs = cost.read(()).cpu_seconds, self._probes.programs()
-        # Programs that count their runs know better than the number of records.
-        runs = self._probes.runs()
-        events = events if runs is None else float(runs)
-        kernel = (events - self._events) * cost.ns_per_run(programs) / 1e9
-        parts = cost.part_seconds(programs, self._probes.path_runs(), events)
-        path = sum(parts.values())
-        used = cpu - self._cpu + kernel + max(path - self._path, 0.0)
-        share = 100 * used / ((now_ns - self._since_ns) / 1e9)
-        self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
-        return share
-
 
 def _is_sample(tick: int) -> bool:
     return tick in EARLY_TICKS or (tick > 0 and tick % SAMPLE_TICKS == 0)
@@ -133,8 +128,8 @@ class CallBudget:
         self._since_ns = now_ns
         self._spent_ns = calls_ns(probes.path_runs()) if self._on else 0
 
-    def look(self, now_ns: int) -> CallTimingNote | None:
-        """End the timing if calls took too much since the last look; return its note then.
+    def look(self, now_ns: int) -> tuple[CallTimingNote, str] | None:
+        """End the timing if calls took too much since the last look; return its note and words.
 
         What they took is estimated from their number (`calls_ns`). Raises RefusedError.
         """
@@ -147,12 +142,8 @@ class CallBudget:
             return None
         self._on = False
         self._probes.stop_timing()
-        return {"until": now_ns, "percent": round(share, 2), "budget": self._budget}
-
-
-def end_message(note: CallTimingNote) -> str:
-    return (
-        f"timing system calls ended: it took about {note['percent']:.1f} % of a CPU, more "
-        f"than --call-budget {note['budget']:g}; waits and the call of each bio are recorded as "
-        "before"
-    )
+        percent = round(share, 2)
+        return {"until": now_ns, "percent": percent, "budget": self._budget}, (
+            f"timing system calls ended: it took about {percent:.1f} % of a CPU, more than "
+            f"--call-budget {self._budget:g}; waits and the call of each bio are recorded as before"
+        )

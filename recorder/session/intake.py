@@ -5,11 +5,9 @@ from biotrail.recorder.accounting.loss import LossCounters, Window
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import Segment
-from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.writer import Job, Packing, WriterThread
-from biotrail.recorder.probes.backend import Probes
-from biotrail.recorder.session.session_types import RecordOptions
+from biotrail.recorder.session.opening import Opened
 
 _GUESSED_RATIO = 0.2
 """Log bytes per byte of records, assumed until the first chunk is written."""
@@ -21,21 +19,10 @@ CHUNK_NS = 900_000_000
 class Intake:
     """The records and losses that wait to become frames of the log. Times: ns, CLOCK_MONOTONIC."""
 
-    def __init__(
-        self,
-        probes: Probes,
-        options: RecordOptions,
-        stacks: StackWatch,
-        titles: TitleWatch,
-        writer: WriterThread,
-        start_ns: int,
-        now_ns: int,
-    ) -> None:
-        """start_ns: of the first loss window. now_ns: of the first chunk."""
-        self._probes = probes
-        self._options = options
-        self._stacks = stacks
-        self._titles = titles
+    def __init__(self, opened: Opened, writer: WriterThread, now_ns: int) -> None:
+        """now_ns: of the first chunk."""
+        self._options, self._probes, self._stacks = opened.options, opened.probes, opened.stacks
+        self._titles = TitleWatch(opened.options.command_lines)
         self._writer = writer
         self._chunk_ns = now_ns
         self._pending: list[Segment] = []
@@ -45,7 +32,7 @@ class Intake:
         """Clock readings (name → ns) right after records were last copied from the rings."""
         self.taken_bytes = 0
         """Bytes of records copied from the rings so far."""
-        self.loss = LossCounters(start_ns)
+        self.loss = LossCounters(int(opened.header["clocks"]["monotonic"]))
         self._windows: list[Window] = []
 
     @property
@@ -64,7 +51,7 @@ class Intake:
         if options.max_events is not None and self._meter.events >= options.max_events:
             return "number of events"
         if options.max_bytes is not None:
-            written, raw = writer.log_bytes, writer.raw_bytes
+            written, raw = writer.log_bytes, writer.meter.bytes
             ratio = written / raw if raw else _GUESSED_RATIO if options.level else 1.0
             if written + (self.taken_bytes - raw) * ratio >= options.max_bytes:
                 return "size of the log"

@@ -6,7 +6,6 @@ import platform
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
-from dataclasses import dataclass
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -34,7 +33,6 @@ from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities, rights
-from biotrail.recorder.rights.rights import MissingCapability
 from biotrail.recorder.schema import records
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.payloads import (
@@ -110,88 +108,12 @@ def buffer_limit(limit: Limit, room: Room | None) -> tuple[Limit, str | None]:
     )
 
 
-def open_sink(
-    options: RecordOptions,
-    place: Place,
-    header: Header,
-    probes: Probes,
-    messages: list[str],
-    stack: ExitStack,
-    undo: ExitStack,
-) -> LogSink:
-    """Return the recording's sink; `place`: what `reserve` returned.
-
-    The probes' maps have their memory by now, and get to know every file before it is written to.
-    The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. `stack`, `undo`: as for `open_recording`. Raises OutputError or OSError.
-    """
-
-    def on_file(stream: BinaryIO) -> None:
-        if file := own_file(stream.fileno()):
-            probes.own_file(file)
-
-    if not isinstance(place, HeldDirectory):
-        stream = place.stream if isinstance(place, NewFile) else place
-        on_file(stream)
-        name = options.output or "standard output"
-        return LogWriter(stream, header, level=options.level, sync=options.sync, name=name)
-    series = Series(
-        options.output or "",
-        options.max_files,
-        force=options.force,
-        on_file=on_file,
-        directory=place,
-    )
-    if options.keep is not None:
-        limit, smaller = buffer_limit(options.keep, memory_limit.room())
-        messages += [smaller] if smaller else []
-        return FlightBuffer(series, header, limit, probes.programs, options.level)
-    limit = options.rotate or Limit()
-    log = RotatingLog(series, header, limit, probes.programs, options.level, options.sync)
-    stack.callback(log.release)
-    undo.callback(series.discard)
-    return log
-
-
 _STDERR = 2
 _ROOM_FOR_SYMBOLS = 96 << 20
 """Below it loading the programs needs the memory more than the symbols' text, 5 to 15 MB."""
 
 
-@dataclass(frozen=True)
-class Opened:
-    """A recording whose programs are attached, whose log is open, and whose command runs."""
-
-    options: RecordOptions
-    stop: StopRequests
-    child: Child | None
-    probes: Probes
-    header: Header
-    seen: dict[str, str]
-    """`fingerprint` of the devices, from before those in the header were looked up."""
-    new_file: NewFile | None
-    """A plain log's file, to be published once recording has begun; None: no such file."""
-    sink: LogSink
-    stacks: StackWatch
-    mounts: MountWatch | None
-    """None: files are not recorded."""
-    pressure: PressureWatch
-    stuck: StuckWatch | None
-    guard: Guard | None
-    """Ready; it stops nothing yet."""
-    cgroups: CgroupLook
-    missing: list[MissingTracepoint]
-    """Of the event set."""
-    lacking: list[MissingCapability]
-    count_runs: Callable[[bool], None]
-    """Switches the kernel's counting of program runs."""
-    messages: list[str]
-    """Messages for the user that are not yet reported; the poll loop reports and removes them."""
-
-
-def _resolve_devices(
-    options: RecordOptions,
-) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
+def _resolve_devices(options: RecordOptions) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig)."""
     named: dict[tuple[int, int], str] = {}
     for spec in options.devices:
@@ -224,182 +146,192 @@ def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes
     return follow_beside(probes, options.follow, options.filters, disks)
 
 
-def open_recording(
-    options: RecordOptions, probes: Probes | None, stack: ExitStack, undo: ExitStack
-) -> Opened:
-    """Open the output and the probes, attach, write the header, start the command; in this order.
+class Opened:
+    """A recording whose programs are attached, whose log is open, and whose command runs."""
 
-    Before anything is loaded, started or written, signals are caught, and the command and devices
-    looked up. To standard output the header is written last: who reads it takes it for the
-    beginning of the recording, which is not to come if the command cannot be started.
+    def __init__(
+        self, options: RecordOptions, probes: Probes | None, stack: ExitStack, undo: ExitStack
+    ) -> None:
+        """Open output and probes, attach, write the header, start the command; in this order.
 
-    `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the files
-    made and ends the command, in case it fails to begin. A plain log's file is left hidden, and one
-    that `options.force` may replace as it is. Raises TraceError or OSError.
-    """
-    stop = stack.enter_context(StopRequests())
-    child = None
-    if options.command:
-        # Standard output is the log's, if that has no file.
-        child = Child(options.command, stdout=_STDERR if options.output is None else None)
-        stack.callback(child.close)
-    named, disks = _resolve_devices(options)
-    if probes is None:
-        probes = _make_probes(options, disks)
-    messages: list[str] = []
-    place = reserve(options, stack, undo)
-    # Before rights are given up: the kernel may ask for one to register a threshold.
-    triggers = options.triggers
-    pressure = PressureWatch(triggers.pressure)
-    stack.callback(pressure.close)
-    stuck = None
-    if triggers.stuck_ns:
-        stuck = StuckWatch(triggers.stuck_ns, {disk for disk, _ in disks}, time.monotonic_ns())
-    stack.callback(probes.close)
-    room = memory_limit.room()
-    with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
-        probes.open()
-    count_runs = _run_counter(options, probes, stack, messages)
-    # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
-    stacks = StackWatch(
-        options.stacks,
-        probes,
-        options.command,
-        waits="fs" in probes.path.parts,
-        sites=probes.capabilities.site_stacks,
-    )
-    mounts = _mounts(options, probes, messages)
-    if options.path and not probes.capabilities.path:
-        raise ProbeError("this backend records no path: use --backend core, or no --path")
-    messages += probes.path.messages()
-    cgroups = CgroupLook(probes, options.filters.named, stack, messages.append)
-    cgroups.begin()
-    seen = fingerprint()
-    listed = devices.snapshot()
-    clock = clocks.reading()
-    probes.attach()
-    missing: list[MissingTracepoint] = [
-        {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
-        for p in probes.programs()
-        if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
-    ]
-    # As long as this thread has its rights.
-    lacking = [
-        one for one in rights.lacking() if one.key != "processes" or options.filters.children
-    ]
-    messages += [str(lack) for lack in lacking if lack.key == "processes"]
-    header = _header(options, probes, clock, listed, named, missing, lacking, mounts is not None)
+        Before anything is loaded, started or written, signals are caught, and the command and
+        devices looked up. To standard output the header is written last: who reads it takes it for
+        the beginning of the recording, which is not to come if the command cannot be started.
 
-    def start_command() -> None:
-        if child is not None:
-            child.start()
-            undo.callback(child.terminate)
+        `probes`: None: made by the options. `stack` closes what was opened. `undo` deletes the
+        files made and ends the command, in case it fails to begin. A plain log's file is left
+        hidden, and one that `options.force` may replace as it is. Raises TraceError or OSError.
+        """
+        self.options = options
+        self.stop = stack.enter_context(StopRequests())
+        self.child = None
+        if options.command:
+            # Standard output is the log's, if that has no file.
+            self.child = Child(options.command, stdout=_STDERR if options.output is None else None)
+            stack.callback(self.child.close)
+        named, disks = _resolve_devices(options)
+        self.probes = probes = _make_probes(options, disks) if probes is None else probes
+        self.messages: list[str] = []
+        """Messages for the user that are not yet reported; the poll loop reports and removes
+        them."""
+        place = reserve(options, stack, undo)
+        self.new_file = place if isinstance(place, NewFile) else None
+        """A plain log's file, to be published once recording has begun; None: no such file."""
+        # Before rights are given up: the kernel may ask for one to register a threshold.
+        triggers = options.triggers
+        self.pressure = PressureWatch(triggers.pressure)
+        stack.callback(self.pressure.close)
+        self.stuck = None
+        if triggers.stuck_ns:
+            watched = {disk for disk, _ in disks}
+            self.stuck = StuckWatch(triggers.stuck_ns, watched, time.monotonic_ns())
+        stack.callback(probes.close)
+        room = memory_limit.room()
+        with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
+            probes.open()
+        self.count_runs = self._run_counter(stack)
+        """Switches the kernel's counting of program runs."""
+        # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
+        waits = "fs" in probes.path.parts
+        self.stacks = StackWatch(options.stacks, probes, options.command, waits=waits)
+        self.mounts = self._mounts()
+        if options.path and not probes.capabilities.path:
+            raise ProbeError("this backend records no path: use --backend core, or no --path")
+        self.messages += probes.path.messages()
+        self.cgroups = CgroupLook(probes, options.filters.named, stack, self.messages.append)
+        self.cgroups.begin()
+        self.seen = fingerprint()
+        """Of the devices, from before those in the header were looked up."""
+        listed = devices.snapshot()
+        clock = clocks.reading()
+        probes.attach()
+        self.missing: list[MissingTracepoint] = [
+            {"letter": p.letter, "tracepoint": p.tracepoint, "reason": p.reason}
+            for p in probes.programs()
+            if not p.attached and p.letter in EVENT_SETS.get(options.events, "")
+        ]
+        # As long as this thread has its rights.
+        self.lacking = [
+            one for one in rights.lacking() if one.key != "processes" or options.filters.children
+        ]
+        self.messages += [str(lack) for lack in self.lacking if lack.key == "processes"]
+        self.header = self._header(clock, listed, named)
+        if options.output is None:
+            self._start_command(undo)
+        self.sink = self._open_sink(place, stack, undo)
+        if options.output is not None:
+            self._start_command(undo)
+        self.guard = self._guard(stack)
 
-    if options.output is None:
-        start_command()
-    sink = open_sink(options, place, header, probes, messages, stack, undo)
-    if options.output is not None:
-        start_command()
-    return Opened(
-        options,
-        stop,
-        child,
-        probes,
-        header,
-        seen,
-        place if isinstance(place, NewFile) else None,
-        sink,
-        stacks,
-        mounts,
-        pressure,
-        stuck,
-        _guard(options, stack, messages),
-        cgroups,
-        missing,
-        lacking,
-        count_runs,
-        messages,
-    )
+    def _run_counter(self, stack: ExitStack) -> Callable[[bool], None]:
+        """Return a function that switches (True: on) the kernel's counting of program runs."""
+        if self.options.give_up_rights and capabilities.holds(STATS_RIGHT):
+            try:
+                child = StatsChild(self.messages.append)
+            except OSError as error:
+                self.messages.append(f"run time of programs: not known, no process for it: {error}")
+            else:
+                stack.callback(child.close)
+                return child.switch
+        return self.probes.count_runs
 
+    def _mounts(self) -> MountWatch | None:
+        probes = self.probes
+        if not self.options.files:
+            return None
+        if not probes.capabilities.files:
+            raise ProbeError("this backend records no files: use --backend core, or no --files")
+        # Where only this kernel is to blame, recording goes on without.
+        self.messages += [probes.files.lacking] if probes.files.lacking else []
+        return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
 
-def _mounts(options: RecordOptions, probes: Probes, messages: list[str]) -> MountWatch | None:
-    if not options.files:
-        return None
-    if not probes.capabilities.files:
-        raise ProbeError("this backend records no files: use --backend core, or no --files")
-    # Where only this kernel is to blame, recording goes on without.
-    messages += [probes.files.lacking] if probes.files.lacking else []
-    return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
+    def _start_command(self, undo: ExitStack) -> None:
+        if self.child is not None:
+            self.child.start()
+            undo.callback(self.child.terminate)
 
+    def _open_sink(self, place: Place, stack: ExitStack, undo: ExitStack) -> LogSink:
+        """Return the recording's sink; `place`: what `reserve` returned.
 
-def _guard(options: RecordOptions, stack: ExitStack, messages: list[str]) -> Guard | None:
-    """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
-    if options.pausing is None:
-        return None
-    victims = {*options.filters.pids, *options.filters.tids}
-    suspect = suspects.find(options.pausing.name, victims, range(3))
-    stack.callback(suspect.stop.close)
-    guard = Guard(suspect, options.pausing, messages.append)
-    stack.callback(guard.close)
-    return guard
+        The probes' maps have their memory by now, and get to know every file before it is written
+        to. The header is written to the log's first file, except by a FlightBuffer, which makes no
+        file before its first dump. Raises OutputError or OSError.
+        """
+        options, probes, header = self.options, self.probes, self.header
 
+        def on_file(stream: BinaryIO) -> None:
+            if file := own_file(stream.fileno()):
+                probes.own_file(file)
 
-def _run_counter(
-    options: RecordOptions, probes: Probes, stack: ExitStack, messages: list[str]
-) -> Callable[[bool], None]:
-    """Return a function that switches (True: on) the kernel's counting of program runs."""
-    if options.give_up_rights and capabilities.holds(STATS_RIGHT):
-        try:
-            child = StatsChild(messages.append)
-        except OSError as error:
-            messages.append(f"run time of programs: not known, no process for it: {error}")
-        else:
-            stack.callback(child.close)
-            return child.switch
-    return probes.count_runs
+        if not isinstance(place, HeldDirectory):
+            stream = place.stream if isinstance(place, NewFile) else place
+            on_file(stream)
+            name = options.output or "standard output"
+            return LogWriter(stream, header, level=options.level, sync=options.sync, name=name)
+        series = Series(
+            options.output or "",
+            options.max_files,
+            force=options.force,
+            on_file=on_file,
+            directory=place,
+        )
+        if options.keep is not None:
+            limit, smaller = buffer_limit(options.keep, memory_limit.room())
+            self.messages += [smaller] if smaller else []
+            return FlightBuffer(series, header, limit, probes.programs, options.level)
+        limit = options.rotate or Limit()
+        log = RotatingLog(series, header, limit, probes.programs, options.level, options.sync)
+        stack.callback(log.release)
+        undo.callback(series.discard)
+        return log
 
+    def _guard(self, stack: ExitStack) -> Guard | None:
+        """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
+        options = self.options
+        if options.pausing is None:
+            return None
+        victims = {*options.filters.pids, *options.filters.tids}
+        suspect = suspects.find(options.pausing.name, victims, range(3))
+        stack.callback(suspect.stop.close)
+        guard = Guard(suspect, options.pausing, self.messages.append)
+        stack.callback(guard.close)
+        return guard
 
-def _header(
-    options: RecordOptions,
-    probes: Probes,
-    clock: Clock,
-    listed: list[Device],
-    named: list[DeviceFilter],
-    missing: list[MissingTracepoint],
-    lacking: list[MissingCapability],
-    with_files: bool,
-) -> Header:
-    machine = host.facts()
-    kernel: KernelFacts = machine.pop("kernel", {})
-    letters = sorted({p.letter for p in probes.programs() if p.attached})
-    made: Header = {
-        "log_id": os.urandom(16).hex(),
-        "created_by": options.created_by,
-        "host": cast(HostFacts, machine),
-        "kernel": {**kernel, **probes.enums},
-        "clocks": clock,
-        "devices": listed,
-        "command": list(options.argv),
-        "filters": {"devices": named, **options.filters.header()},
-        "events": {"set": options.events, "letters": letters, "missing": missing},
-    }
-    if options.stacks:
-        made["stacks"] = {"user": options.stacks >= Stacks.USER}
-    if with_files:
-        direct = probes.files.iomap_end_io != 0
-        made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
-    if (parts := probes.path.facts()) is not None:
-        made["path"] = parts
-    made.update(cast(Header, probes.backend_facts()))
-    made["versions"] = {
-        "biotrail": options.created_by,
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "zstandard": zstandard.__version__,  # importlib.metadata takes a tenth of a second to ask
-    }
-    levels = [] if probes.sizes is None else list(probes.sizes.by_level)
-    made["rings"] = {"levels": len(levels), "bytes": levels}
-    lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in lacking]
-    made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
-    made["schema"] = records.schema(probes.path.parts, "sites" in made, options.events == "light")
-    return made
+    def _header(self, clock: Clock, listed: list[Device], named: list[DeviceFilter]) -> Header:
+        options, probes = self.options, self.probes
+        machine = host.facts()
+        kernel: KernelFacts = machine.pop("kernel", {})
+        letters = sorted({p.letter for p in probes.programs() if p.attached})
+        made: Header = {
+            "log_id": os.urandom(16).hex(),
+            "created_by": options.created_by,
+            "host": cast(HostFacts, machine),
+            "kernel": {**kernel, **probes.enums},
+            "clocks": clock,
+            "devices": listed,
+            "command": list(options.argv),
+            "filters": {"devices": named, **options.filters.header()},
+            "events": {"set": options.events, "letters": letters, "missing": self.missing},
+        }
+        if options.stacks:
+            made["stacks"] = {"user": options.stacks >= Stacks.USER}
+        if self.mounts is not None:
+            direct = probes.files.iomap_end_io != 0
+            made["files"] = {"direct": direct, "ways": list(probes.files.ways)}
+        if (parts := probes.path.facts()) is not None:
+            made["path"] = parts
+        made.update(cast(Header, probes.backend_facts()))
+        made["versions"] = {
+            "biotrail": options.created_by,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "zstandard": zstandard.__version__,  # importlib.metadata takes 0.1 s to ask
+        }
+        levels = [] if probes.sizes is None else list(probes.sizes.by_level)
+        made["rings"] = {"levels": len(levels), "bytes": levels}
+        lacks: list[LackFacts] = [{"what": lack.what, "needs": lack.needs} for lack in self.lacking]
+        made["rights"] = {"uid": os.geteuid(), "lacking": lacks}
+        made["schema"] = records.schema(
+            probes.path.parts, "sites" in made, options.events == "light"
+        )
+        return made

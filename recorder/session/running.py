@@ -8,28 +8,29 @@ It decodes no event; a round takes a constant number of steps per ring.
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 from functools import partial
+from typing import Any
 
 from biotrail.recorder.accounting import cost
+from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.hotplug import DeviceWatch, Watch
 from biotrail.recorder.notes.stacks import HURRIED_NS
-from biotrail.recorder.notes.titles import TitleWatch
 from biotrail.recorder.output.series import removed
-from biotrail.recorder.output.sinks import FlightBuffer, RotatingLog
+from biotrail.recorder.output.sinks import FlightBuffer, LogSink, RotatingLog
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.schema.errors import OutputError, ProbeError, TraceError
+from biotrail.recorder.schema.payloads import Clock
 from biotrail.recorder.session.cost_watch import (
     ADVICE,
     LOOK_NS,
     SITES_ADVICE,
     CallBudget,
     CostWatch,
-    end_message,
 )
-from biotrail.recorder.session.dumps import FileOrders
 from biotrail.recorder.session.intake import Intake
 from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.session_types import Status
@@ -60,6 +61,89 @@ def next_sleep(last: float, fill: float, slept: float, longest: float) -> float:
     """
     wanted = slept * TARGET_FILL / fill if fill > 0 else longest
     return min(max(min(wanted, 2 * last), SHORTEST), longest)
+
+
+class FileOrders:
+    """Orders one file at a time: the next of a rotation, or a dump of a flight recorder."""
+
+    def __init__(
+        self, sink: LogSink, writer: WriterThread, after: float = 0.0, every: float = 0.0
+    ) -> None:
+        """`after`: seconds recorded after a trigger. `every`: least between two with a dump."""
+        self._sink, self._writer = sink, writer
+        self._after_ns, self._every_ns = round(after * 1e9), round(every * 1e9)
+        self.asked_by = ""
+        """Name of the signal that asked for a dump, for its header; "": none did."""
+        self.waiting_hit: Hit | None = None
+        """The trigger whose dump is not ordered yet."""
+        self._next_trigger_ns = 0
+        self._ordered = False
+        self.let_pass = 0
+        """Triggers ignored because they came within `every` seconds of one that made a dump.
+
+        At least: of those of one CPU between two polls only the first is known.
+        """
+
+    def request_dump_after(self, hit: Hit) -> None:
+        """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
+
+        Ignored if it fired less than `every` seconds after the last trigger that made a dump
+        (counted in `let_pass`), and while another trigger's dump is waiting, which will cover this
+        one too.
+        """
+        if hit.monotonic < self._next_trigger_ns:
+            self.let_pass += 1
+        elif self.waiting_hit is None:
+            self.waiting_hit = hit
+
+    def hold_from(self, begin_ns: int | None) -> None:
+        """Keep records from `begin_ns` on (CLOCK_MONOTONIC); None: as the limits have it.
+
+        Not while a dump is waiting or begun, which may be the one that needs them.
+        """
+        if isinstance(self._sink, FlightBuffer) and self.waiting_hit is None and not self._ordered:
+            self._sink.hold_from = begin_ns
+
+    def due(self, now_ns: int) -> bool:
+        """Return whether to order a file: not while another one is ordered or being written."""
+        sink, hit = self._sink, self.waiting_hit
+        if self._ordered:
+            return False
+        if isinstance(sink, RotatingLog):
+            return sink.due()
+        if not isinstance(sink, FlightBuffer) or sink.busy:
+            return False
+        return bool(self.asked_by) or (hit is not None and now_ns >= hit.monotonic + self._after_ns)
+
+    def order(self, clock: Clock) -> None:
+        """Queue what ends the present file, or dumps all that is queued, up to `clock`.
+
+        Nothing changes if the queue is full. One dump is for a user's request and a trigger's, and
+        its header's "kept" then has the trigger.
+        """
+        hit = self.waiting_hit
+        facts: dict[str, Any] = {"reason": f"asked for ({self.asked_by})"}
+        if hit is not None:
+            facts = {"reason": f"trigger {hit.trigger}", "trigger": asdict(hit)}
+        facts["triggers_let_pass"] = self.let_pass
+
+        def begin_file(_log: LogSink) -> None:
+            try:
+                if isinstance(self._sink, FlightBuffer):
+                    self._sink.dump(facts, clock)
+                elif isinstance(self._sink, RotatingLog) and self._writer.error is None:
+                    self._sink.rotate(clock)
+            finally:
+                self._ordered = False
+
+        self._ordered = True  # first: the job may have run when `offer` returns
+        if not self._writer.offer(begin_file):
+            self._ordered = False
+            return
+        self.asked_by = ""
+        if hit is not None:
+            self._next_trigger_ns = hit.monotonic + self._every_ns
+            self.waiting_hit = None
 
 
 LOSS_NS = 250_000_000
@@ -95,9 +179,7 @@ class Running:
         """Why the recorder itself could not go on, the first error; None: it could."""
         self.writer = writer = WriterThread(opened.sink)
         undo.callback(writer.finish, lambda _log: None, lambda: False)
-        titles = TitleWatch(options.command_lines)
-        start_ns = int(opened.header["clocks"]["monotonic"])
-        self.intake = Intake(probes, options, opened.stacks, titles, writer, start_ns, now_ns)
+        self.intake = Intake(opened, writer, now_ns)
         self.watches: dict[str, Watch] = {
             "devices": DeviceWatch(opened.header["devices"], opened.seen),
             "cgroups": opened.cgroups.watch,
@@ -159,7 +241,7 @@ class Running:
     def _events(self) -> float:
         """Return about how many events were copied from the rings: those written, scaled."""
         writer = self.writer
-        return writer.meter.events * self.intake.taken_bytes / max(writer.raw_bytes, 1)
+        return writer.meter.events * self.intake.taken_bytes / max(writer.meter.bytes, 1)
 
     def loop(self) -> None:
         """Poll until there is a `stop.reason`. Raises OSError or TraceError of the probes."""
@@ -261,11 +343,10 @@ class Running:
                 self.stop.request("output removed")
         if self._is_due("stacks", HURRIED_NS, now_ns) and stacks.hurried and stacks.due(now_ns):
             stacks.put(writer)
-        if self._is_due("calls", LOOK_NS, now_ns):
-            note = self.call_budget.look(now_ns)
-            if note is not None:
-                writer.submit(writer.note("call_timing", lambda: note))
-                self.report(end_message(note))
+        if self._is_due("calls", LOOK_NS, now_ns) and (ended := self.call_budget.look(now_ns)):
+            note, words = ended
+            writer.submit(writer.note("call_timing", lambda: note))
+            self.report(words)
         if self._is_due("status", STATUS_NS, now_ns):
             self.report()
 

@@ -1,24 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one recording from start to stop: from probes by rings to the log."""
 
+import os
+import stat
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
 from biotrail.recorder.log import LogWriter
+from biotrail.recorder.output import folders
 from biotrail.recorder.output.folders import explain
 from biotrail.recorder.output.sinks import FlightBuffer, LogSink
 from biotrail.recorder.output.writer import Job
 from biotrail.recorder.probes.backend import Probes
+from biotrail.recorder.probes.maps.stack_maps import Stacks
+from biotrail.recorder.rights import capabilities, priority, rights
+from biotrail.recorder.rights.rights import Trial
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
-from biotrail.recorder.session.opening import open_recording
-from biotrail.recorder.session.rights_kept import reduce
+from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.running import Running
 from biotrail.recorder.session.session_types import Moment, RecordOptions, Status, Summary
 
@@ -45,7 +50,7 @@ def record(
     keep_freed_memory()
     with ExitStack() as stack:
         with ExitStack() as undo:
-            opened = open_recording(options, probes, stack, undo)
+            opened = Opened(options, probes, stack, undo)
             if opened.new_file is not None:  # all began, and there are still all rights to do it
                 opened.new_file.publish()
             # Before the first thread is started, as threads inherit capabilities.
@@ -60,6 +65,71 @@ def record(
         except (OSError, TraceError, MemoryError) as error:  # the log shall get its END frame
             running.fail(error)
         return _finish(running)
+
+
+def needed(options: RecordOptions, probes: Probes) -> tuple[set[str], list[Trial]]:
+    """Return (capabilities that are needed in any case, actions to try without any).
+
+    CAP_KILL for a command, which may change its user. CAP_SYSLOG for kernel symbols of modules
+    loaded later; for programs started later those to read /proc/PID/maps, /proc/PID/map_files and
+    the files mapped there. Reading the programs' counters is tried: before 5.19, with
+    kernel.unprivileged_bpf_disabled, bpf(2) requires the capability even for an open descriptor.
+
+    If files are made while recording, and the user called sudo: CAP_CHOWN to give them to that
+    user, CAP_DAC_OVERRIDE to rename them in that user's directory, CAP_FOWNER to delete them there
+    if it is sticky and another user's. Else making one in the output's directory is tried.
+    """
+    names = {"CAP_KILL"} if options.command else set()
+    if options.stacks or "fs" in options.path or probes.capabilities.site_stacks:
+        names |= {"CAP_SYSLOG"}
+    if options.stacks >= Stacks.USER:
+        names |= {"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"}
+    bpf = "CAP_BPF" if capabilities.holds("CAP_BPF") else "CAP_SYS_ADMIN"
+    trials: list[Trial] = [(probes.programs, bpf)]
+    if options.output is None or (options.rotate is None and options.keep is None):
+        return names, trials
+    directory = os.path.dirname(options.output) or "."
+
+    def make_nameless_file() -> None:
+        flags = os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC
+        os.close(os.open(directory, flags, folders.PRIVATE_FILE))
+
+    if folders.owner() is None:
+        trials.append((make_nameless_file, "CAP_DAC_OVERRIDE"))
+        return names, trials
+    names |= {"CAP_CHOWN", "CAP_DAC_OVERRIDE"}
+    with suppress(OSError):  # reported when the first file is made
+        status = os.stat(directory)
+        if status.st_mode & stat.S_ISVTX and status.st_uid != os.geteuid():
+            names |= {"CAP_FOWNER"}
+    return names, trials
+
+
+def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, str]:
+    """Give up the calling thread's capabilities but those that recording needs, for good.
+
+    Kept are, of those held, what is `needed` or what a failing trial requires, and CAP_SYS_NICE
+    where RLIMIT_RTPRIO, which is raised first if possible, does not permit real-time priority
+    without. Returns (names of the capabilities kept, warning or ""); (None, warning) where they
+    could not be given up.
+    """
+    if capabilities.holds("CAP_SYS_NICE"):
+        priority.permit()
+    try:
+        names, trials = needed(options, probes)
+        names |= set() if priority.permitted() else {"CAP_SYS_NICE"}
+        kept = rights.give_up(names, trials)
+    except (OSError, AttributeError) as error:  # AttributeError: a C library without capset
+        return None, f"could not give up the rights it no longer needs ({error}); it keeps them"
+    warnings = []
+    try:
+        capabilities.gain_no_more()
+    except (OSError, AttributeError) as error:
+        warnings.append(f"programs that it starts may gain rights that it gave up ({error})")
+    if others := rights.threads_with_more(capabilities.mask(kept)):
+        who = ", ".join(others)
+        warnings.append(f"threads of a library keep rights that recording no longer needs: {who}")
+    return kept, "; ".join(warnings)
 
 
 def _finish(running: Running) -> Summary:
@@ -182,7 +252,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
     series, output = None if isinstance(sink, LogWriter) else sink.series, running.options.output
     now = cost.read(())
-    unwritten, unwritten_bytes = writer.unwritten, running.intake.taken_bytes - writer.raw_bytes
+    unwritten, unwritten_bytes = writer.unwritten, running.intake.taken_bytes - writer.meter.bytes
     unwritten_events = unwritten.events
     if unwritten.bytes < unwritten_bytes:
         # Jobs that did not run counted none: by the mean size of all events that were counted.
@@ -197,7 +267,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         seconds=_seconds(running, stopped),
         events=round(writer.meter.events),
         events_exact=writer.meter.exact,
-        raw_bytes=writer.raw_bytes,
+        raw_bytes=writer.meter.bytes,
         log_bytes=writer.log_bytes,
         file_bytes=sink.size if isinstance(sink, LogWriter) else 0,
         chunks=writer.chunks,

@@ -80,7 +80,7 @@ class RecordOptions:
     max_cpu_ends: bool = False
     """End the recording, instead of a warning, when `max_cpu` is exceeded."""
     give_up_rights: bool = False
-    """Once attached, drop the process's other capabilities for good; see rights_kept."""
+    """Once attached, drop the process's other capabilities for good."""
 
 
 @dataclass(frozen=True)
@@ -142,9 +142,9 @@ class Summary:
     path_events: int = 0
     """How many of `events` were not the block layer's but the path's, such as calls."""
     path_seconds: dict[str, float] = field(default_factory=dict)
+    """CPU time of the path's own programs by part, as estimated."""
     followed: dict[str, int] = field(default_factory=dict)
     """What became of followed lives and calls, by name; {}: nothing was followed."""
-    """CPU time of the path's own programs by part, as estimated."""
     left_out: LeftOut = field(default_factory=LeftOut)
     """Bios and events that the filters left out."""
     missing: list[MissingTracepoint] = field(default_factory=list)

@@ -5,12 +5,12 @@ import errno
 import os
 import select
 from collections.abc import Collection
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.filters.triggers import Hit, Pressure
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_mounts import listed
 from biotrail.recorder.schema.device_numbers import dev_number
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -127,9 +127,16 @@ class StuckWatch:
         self._next_ns = now_ns + self._period_ns
         found = []
         stalled: dict[str, _Disk] = {}
-        for name, dev, completed, in_flight in self._counters():
-            if not in_flight:
+        for name in listed(str(self._block)):
+            try:
+                dev = dev_number((self._block / name / "dev").read_text().strip())
+                counts = [int(word) for word in (self._block / name / "stat").read_text().split()]
+                in_flight = counts[_IN_FLIGHT]
+            except (OSError, ValueError, IndexError):
+                continue  # it went away
+            if dev is None or (self._disks and dev not in self._disks) or not in_flight:
                 continue
+            completed = sum(counts[n] for n in _COMPLETED if n < len(counts))
             disk = self._seen.get(name)
             if disk is None or (disk.dev, disk.completed) != (dev, completed):
                 disk = _Disk(dev, completed, now_ns)
@@ -149,21 +156,3 @@ class StuckWatch:
         """
         waiting = [disk.since_ns for disk in self._seen.values() if not disk.fired]
         return min(waiting) - self._stuck_ns if waiting else None
-
-    def _counters(self) -> list[tuple[str, int, int, int]]:
-        """Return (name, dev_t, I/Os completed, I/Os in flight) of each disk that is watched."""
-        found = []
-        names: list[str] = []
-        with suppress(OSError):
-            names = sorted(os.listdir(self._block))
-        for name in names:
-            try:
-                dev = dev_number((self._block / name / "dev").read_text().strip())
-                if dev is None or (self._disks and dev not in self._disks):
-                    continue
-                counts = [int(word) for word in (self._block / name / "stat").read_text().split()]
-                completed = sum(counts[n] for n in _COMPLETED if n < len(counts))
-                found.append((name, dev, completed, counts[_IN_FLIGHT]))
-            except (OSError, ValueError, IndexError):
-                continue  # it went away
-        return found

@@ -37,5 +37,7 @@ class Recorder:
         self.options = options
         if options.output is not None:
             Path(options.output).write_bytes(b"x" * 100)
+            if not options.rotate and not options.keep:
+                self.result.file_bytes = 100
         on_status(Status(0.0, 0, 0, 0))
         return self.result

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from biotrail.cli.options.ending import handled
 from biotrail.recorder.output.folders import explain
+from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.schema.errors import LogFormatError, ProbeError
 from biotrail.recorder.session.stop import DUMP_SIGNALS
 from biotrail.text.printing import relay
@@ -32,16 +33,6 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _LOOK_SECONDS = 0.05
 
 
-def _biotrail() -> list[str]:
-    # -P: root must not import a `biotrail` package that lies in the current directory.
-    python = [sys.executable, "-P"]
-    started = getattr(sys.modules["__main__"], "__file__", None)
-    # In one file (docs/install.md) its packages are found by that file's own beginning alone.
-    if started and (file := Path(started).absolute().parent).is_file():
-        return [*python, str(file)]
-    return [*python, "-m", "biotrail"]
-
-
 class Recorder:
     """A process `biotrail record -o -`; a context manager that stops it after the block."""
 
@@ -55,12 +46,18 @@ class Recorder:
         speaks: bool = False,
     ) -> None:
         """log: a file for its log; None: `stream`. speaks: it inherits standard error."""
-        self._command = [*_biotrail(), "record", "-q"]
-        self._command += ["-o", target, *arguments, *(["--", *command] if command else [])]
+        biotrail = ["-m", "biotrail"]
+        started = getattr(sys.modules["__main__"], "__file__", None)
+        # In one file (docs/install.md) its packages are found by that file's own beginning alone.
+        if started and (file := Path(started).absolute().parent).is_file():
+            biotrail = [str(file)]
+        # -P: root must not import a `biotrail` package that lies in the current directory.
+        self._command = [sys.executable, "-P", *biotrail, "record", "-q", "-o", target, *arguments]
+        self._command += ["--", *command] if command else []
         self._log, self._speaks = log, speaks
         self._sent: set[int] = set()
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in __exit__
-        self._process: subprocess.Popen[bytes]
+        self.process: subprocess.Popen[bytes]
         self.stream: BinaryIO
         self.pid: int
 
@@ -78,7 +75,7 @@ class Recorder:
                 os._exit(1)
 
         # A session of its own: Ctrl-C reaches this process only, which then stops the recorder.
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE if self._log is None else self._log,
@@ -86,7 +83,7 @@ class Recorder:
             start_new_session=True,
             preexec_fn=before_exec,  # noqa: PLW1509 - no thread runs yet
         )
-        self.pid, self.stream = self._process.pid, cast(BinaryIO, self._process.stdout)
+        self.pid, self.stream = self.process.pid, cast(BinaryIO, self.process.stdout)
         return self
 
     def __exit__(
@@ -98,11 +95,11 @@ class Recorder:
         self.stop()
         try:
             # The pipe stays open and its reader reads on, or the recorder would block in write().
-            self._process.wait(END_SECONDS)
+            self.process.wait(END_SECONDS)
         except subprocess.TimeoutExpired:
             self.send(signal.SIGKILL)
         finally:
-            self._process.wait()
+            self.process.wait()
             self._said.close()
 
     def stop(self) -> None:
@@ -112,11 +109,11 @@ class Recorder:
     def send(self, number: signal.Signals) -> None:
         self._sent.add(number)
         with suppress(ProcessLookupError):
-            self._process.send_signal(number)
+            self.process.send_signal(number)
 
     def wait(self) -> int:
         """Wait for the recorder to exit and return its exit status; its stream must be read."""
-        status = self.failed()
+        status = self.process.wait()
         if status >= 0:
             return status
         if -status in self._sent:
@@ -125,17 +122,19 @@ class Recorder:
         why = ", perhaps for want of memory: see dmesg" if -status == signal.SIGKILL else ""
         raise ProbeError(f"the recorder (process {self.pid}) was ended by {name}{why}")
 
-    def failed(self) -> int:
-        """Wait until it has exited; return 0, its status, or minus the number of a signal."""
-        return self._process.wait()
-
     def ended(self) -> bool:
-        return self._process.poll() is not None
+        return self.process.poll() is not None
 
-    def said(self) -> str:
-        """Return the recorder's standard error so far; empty if it inherited standard error."""
+    def outcome(self, *, begun: bool = True) -> int:
+        """Wait for its exit, print what it said, and return its status; 1 if it began no log."""
+        ended = self.process.wait()
         self._said.seek(0)
-        return self._said.read().decode(errors="replace")
+        said = self._said.read().decode(errors="replace").rstrip()
+        if not begun:
+            said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
+        if said:
+            relay(said, err=True)
+        return self.wait() or int(not begun)
 
     def cpu_seconds(self) -> float:
         try:
@@ -144,16 +143,6 @@ class Recorder:
         except OSError:
             return 0.0
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def outcome(recorder: Recorder, *, begun: bool = True) -> int:
-    """Wait for the recorder, print what it said, and return its status; 1 if it began no log."""
-    ended, said = recorder.failed(), recorder.said().rstrip()
-    if not begun:
-        said = (said or "biotrail: the recorder ended") if ended >= 0 else ""
-    if said:
-        relay(said, err=True)
-    return recorder.wait() or int(not begun)
 
 
 @contextmanager
@@ -228,16 +217,25 @@ class Tee(io.RawIOBase):
             pass
 
 
-def live_source(recorder: Recorder, stream: Tail | Tee) -> "LiveSource | None":
-    """Start reading the log that the recorder writes; None: it failed before it began a log."""
+def live_source(
+    recorder: Recorder, stream: Tail | Tee | BinaryIO, kept: NewFile | None = None
+) -> "LiveSource | None":
+    """Start reading the log that the recorder writes; None: it failed before it began a log.
+
+    kept: the log's file, which gets its name, or is deleted if there is no log.
+    """
     from biotrail.converters.inputs.backlog import LiveSource
 
     try:
         source = LiveSource(cast(BinaryIO, stream))
     except LogFormatError:
         recorder.stop()
-        if recorder.failed():
-            return None
-        raise
+        if not recorder.process.wait():
+            raise
+        if kept is not None:
+            kept.discard()
+        return None
     source.start()
+    if kept is not None:
+        kept.publish()
     return source

@@ -96,31 +96,29 @@ _TYPES = {"counter": COUNTER, "gauge": GAUGE, "info": GAUGE, "histogram": HISTOG
 
 
 def generate(families: Iterable[Metric]) -> bytes:
+    """Return families, each named as its samples, but a histogram without their endings."""
     out = io.BytesIO()
     for family in families:
-        if family.samples:
-            proto.serialize_length_prefixed(_family(family), out)
+        if not family.samples:
+            continue
+        kind = _TYPES[family.type]
+        name = family.name if kind == HISTOGRAM else family.samples[0].name
+        found = MetricFamily(name=name, help=family.documentation, type=kind)
+        if kind == HISTOGRAM:
+            _add_histograms(found, family)
+        else:
+            for sample in family.samples:
+                metric = found.metric.add()
+                _add_labels(metric.label, sample.labels)
+                value = metric.counter if kind == COUNTER else metric.gauge
+                value.value = sample.value
+                if sample.exemplar:
+                    _fill_exemplar(value.exemplar, sample.exemplar)
+        proto.serialize_length_prefixed(found, out)
     return out.getvalue()
 
 
-def _family(family: Metric) -> Any:
-    """Return a family as MetricFamily, named as its samples; a histogram without their endings."""
-    kind = _TYPES[family.type]
-    if kind == HISTOGRAM:
-        return _histograms(family)
-    found = MetricFamily(name=family.samples[0].name, help=family.documentation, type=kind)
-    for sample in family.samples:
-        metric = found.metric.add()
-        _add_labels(metric.label, sample.labels)
-        value = metric.counter if kind == COUNTER else metric.gauge
-        value.value = sample.value
-        if sample.exemplar:
-            _fill_exemplar(value.exemplar, sample.exemplar)
-    return found
-
-
-def _histograms(family: Metric) -> Any:
-    found = MetricFamily(name=family.name, help=family.documentation, type=HISTOGRAM)
+def _add_histograms(found: Any, family: Metric) -> None:
     for labels, same in groupby(family.samples, key=lambda one: {**one.labels, "le": ""}):
         metric = found.metric.add()
         histogram = metric.histogram
@@ -142,7 +140,6 @@ def _histograms(family: Metric) -> Any:
                     _fill_exemplar(bucket.exemplar, sample.exemplar)
                     _fill_exemplar(histogram.exemplars.add(), sample.exemplar)
         _add_native(histogram, counts)
-    return found
 
 
 def _add_native(histogram: Any, counts: list[int]) -> None:

@@ -2,7 +2,7 @@
 """What `biotrail metrics` serves, as plain data: the same from the kernel's sums and the model."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
 
@@ -47,21 +47,18 @@ class Figures:
         return self.device, self.operation, *self.labels
 
     def __add__(self, other: "Figures") -> "Figures":
-        names = [*self.stages, *(name for name in other.stages if name not in self.stages)]
         stages = {
             name: self.stages.get(name, NO_TIMES) + other.stages.get(name, NO_TIMES)
-            for name in names
+            for name in {**self.stages, **other.stages}
         }
-        return Figures(
-            self.device,
-            self.operation,
-            self.ios + other.ios,
-            self.bytes + other.bytes,
-            self.failed + other.failed,
-            self.latency + other.latency,
-            stages,
-            self.doubtful + other.doubtful,
-            self.labels,
+        return replace(
+            self,
+            ios=self.ios + other.ios,
+            bytes=self.bytes + other.bytes,
+            failed=self.failed + other.failed,
+            latency=self.latency + other.latency,
+            stages=stages,
+            doubtful=self.doubtful + other.doubtful,
         )
 
 

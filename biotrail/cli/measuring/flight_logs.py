@@ -5,6 +5,7 @@ import os
 import threading
 from bisect import bisect_left
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -69,10 +70,7 @@ class FlightLogs:
             self._known = listed  # forgets what was deleted
             for name in new:
                 self._add(name)
-            found = self._found
-            return Exemplars(
-                dict(found.slow), dict(found.failed), dict(found.logs), dict(found.newest)
-            )
+            return deepcopy(self._found)
 
     def _listed(self) -> list[str]:
         try:

@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel counts of each disk in sysfs, and what biotrail's program adds up in it."""
 
-import os
 import threading
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 
-from biotrail.cli.measuring.figures import (
-    NO_TIMES,
-    OTHER,
-    Figures,
-    Reading,
-    Times,
-    by_name,
-)
+from biotrail.cli.measuring.figures import NO_TIMES, OTHER, Figures, Reading, Times, by_name
 from biotrail.recorder.host import devices
+from biotrail.recorder.host.device_mounts import listed
+from biotrail.recorder.host.device_sysfs import read
 from biotrail.recorder.probes import measuring
 from biotrail.recorder.probes.measuring import Measured, Measuring
 from biotrail.recorder.schema.device_numbers import dev_text
@@ -42,16 +35,13 @@ def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
     """Return counts of the disks with these names (dm: the mapper's) that are there."""
     wanted = set(names)
     found = []
-    entries: list[str] = []
-    with suppress(OSError):
-        entries = os.listdir(sysfs)
-    for entry in entries:
-        name = _read(f"{sysfs}/{entry}/dm/name") or entry
+    for entry in listed(sysfs):
+        name = read(f"{sysfs}/{entry}/dm/name") or entry
         if name not in wanted:
             continue
         numbers: dict[str, list[int]] = {}
         for file in ("inflight", "stat"):
-            words = _read(f"{sysfs}/{entry}/{file}").split()
+            words = (read(f"{sysfs}/{entry}/{file}") or "").split()
             numbers[file] = list(map(int, words)) if all(map(str.isdecimal, words)) else []
         done = numbers["stat"]
         if not done:
@@ -60,14 +50,6 @@ def kernel_counts(names: Iterable[str], sysfs: str = SYSFS) -> list[Counts]:
         in_flight = dict(zip(_IN_FLIGHT, numbers["inflight"], strict=False))
         found.append(Counts(name, in_flight, counted))
     return sorted(found, key=lambda one: one.device)
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as stream:
-            return stream.read().strip()
-    except OSError:
-        return ""
 
 
 LEAST_AGE = 0.5

@@ -6,14 +6,7 @@ import time
 from collections import Counter
 
 from biotrail.cli.children.recorder_process import Recorder
-from biotrail.cli.measuring.figures import (
-    OTHER,
-    Blame,
-    Figures,
-    Reading,
-    Times,
-    by_name,
-)
+from biotrail.cli.measuring.figures import OTHER, Blame, Figures, Reading, Times, by_name
 from biotrail.cli.measuring.flight_logs import bucket_of
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `biotrail metrics`: programs or a recorder process, the server, and what ends them."""
 
-import threading
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
 from biotrail import __version__
-from biotrail.cli.children.recorder_process import Recorder, outcome, passing_dumps, stopping
+from biotrail.cli.children.recorder_process import Recorder, live_source, passing_dumps, stopping
 from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.exposition import Exposition
 from biotrail.cli.measuring.flight_logs import FlightLogs
@@ -15,7 +14,6 @@ from biotrail.cli.measuring.kernel import KernelSums, kernel_counts
 from biotrail.cli.measuring.server import Address, MetricsServer
 from biotrail.cli.options.ending import stopped_by_signals
 from biotrail.recorder.probes.measuring import Measuring
-from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.text.printing import say
 
 SAMPLE_SECONDS = 0.1
@@ -47,31 +45,24 @@ def serve_sums(
             stack.enter_context(passing_dumps(recorder))
         with server:
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
-            return _measure(program, stop, recorder, seconds)
-
-
-def _measure(
-    program: Measuring, stop: threading.Event, recorder: Recorder | None, seconds: float | None
-) -> int:
-    began = time.monotonic()
-    sample_at = began + SAMPLE_SECONDS
-    wait = _LOOK_SECONDS
-    while not stop.wait(wait):
-        now = time.monotonic()
-        if seconds is not None and now - began >= seconds:
-            break
-        if recorder is not None and recorder.ended():
-            return recorder.wait() or 1
-        counting = now >= sample_at
-        program.count_runs(counting)
-        if counting:
-            sample_at = now + EVERY_SECONDS
-        left = _LOOK_SECONDS if seconds is None else max(seconds - (now - began), 0.0)
-        wait = SAMPLE_SECONDS if counting else min(_LOOK_SECONDS, left)
-    if recorder is not None:
-        recorder.stop()
-        return recorder.wait()
-    return 0
+            began = time.monotonic()
+            sample_at, wait = began + SAMPLE_SECONDS, _LOOK_SECONDS
+            while not stop.wait(wait):
+                now = time.monotonic()
+                if seconds is not None and now - began >= seconds:
+                    break
+                if recorder is not None and recorder.ended():
+                    return recorder.wait() or 1
+                counting = now >= sample_at
+                program.count_runs(counting)
+                if counting:
+                    sample_at = now + EVERY_SECONDS
+                left = _LOOK_SECONDS if seconds is None else max(seconds - (now - began), 0.0)
+                wait = SAMPLE_SECONDS if counting else min(_LOOK_SECONDS, left)
+            if recorder is not None:
+                recorder.stop()
+                return recorder.wait()
+            return 0
 
 
 def serve_model(
@@ -83,7 +74,6 @@ def serve_model(
 ) -> int:
     from biotrail.cli.measuring.live_model import LiveModel
     from biotrail.converters.analysis.live.totals import LABELS
-    from biotrail.converters.inputs.backlog import LiveSource
 
     with ExitStack() as stack:
         info = {"version": __version__, "figures": "model", "events": events}
@@ -92,16 +82,13 @@ def serve_model(
         server = MetricsServer(address, application(figures.registry()))  # bound before all else
         recorder = stack.enter_context(Recorder(arguments))
         stack.enter_context(stopping(recorder))
-        try:
-            source = LiveSource(recorder.stream)
-        except LogFormatError:
-            recorder.stop()
-            return outcome(recorder, begun=False)
-        source.start()
+        source = live_source(recorder, recorder.stream)
+        if source is None:
+            return recorder.outcome(begun=False)
         model = LiveModel(source, recorder, by, blame)
         figures.read = model.read
         with server:
             say(f"biotrail: metrics at http://{server.address}/metrics", err=True)
             model.run()
         source.join()
-        return outcome(recorder)
+        return recorder.outcome()

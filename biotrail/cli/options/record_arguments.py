@@ -2,7 +2,7 @@
 """Options that say what is recorded, and how. Imports only what recording needs."""
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -44,12 +44,12 @@ MOST_AT_ONCE = 4096
 EVERY = (1, (1 << 32) - 1)
 """Range of each N-th, a u32 of the programs."""
 _NUMBERS = {
-    "every": EVERY,
-    "max": (1, MOST_AT_ONCE),
-    "lives": (0, units.MOST),
-    "max-functions": (1, units.MOST),
+    "every": ("every", *EVERY),
+    "max": ("at_once", 1, MOST_AT_ONCE),
+    "lives": ("lives", 0, units.MOST),
+    "max-functions": ("max_functions", 1, units.MOST),
 }
-"""Settings that are whole numbers, with the least and largest value of each."""
+"""Settings that are whole numbers: the field of FollowOptions, the least and largest value."""
 _SETTINGS = (*_NUMBERS, "slower", "way")
 
 
@@ -62,36 +62,28 @@ def follow_options(value: str) -> FollowOptions:
             f"{struct!r} is no I/O of the block layer: give {known}; "
             "biotrail follow follows any struct"
         )
-    given = {}
+    found = FollowOptions(struct)
     for part in parts:
         name, equals, text = part.partition("=")
         if name not in _SETTINGS or not equals:
             known = ", ".join(f"{one}=" for one in _SETTINGS)
             raise click.BadParameter(f"there is no setting {part!r}: choose of {known}")
-        given[name] = text
-    usual = FollowOptions(struct)
-    numbers = {}
-    for name, (least, most) in _NUMBERS.items():
-        if name not in given:
-            continue
-        if (number := units.whole(given[name], least, most)) is None:
-            raise click.BadParameter(
-                f"{name}={given[name]}: give a whole number from {least} to {most}"
-            )
-        numbers[name] = number
-    slower = units.seconds(given.get("slower", "0"))
-    way = given.get("way", AUTO)
-    if way not in (AUTO, *WAYS):
-        raise click.BadParameter(f"there is no way {way!r}: choose of {', '.join((AUTO, *WAYS))}")
-    return FollowOptions(
-        struct,
-        numbers.get("every", usual.every),
-        numbers.get("max", usual.at_once),
-        numbers.get("lives", usual.lives),
-        round(slower * 1e9),
-        way,
-        numbers.get("max-functions", usual.max_functions),
-    )
+        if name == "slower":
+            found = replace(found, slower_ns=round(units.seconds(text) * 1e9))
+        elif name == "way":
+            if text not in (AUTO, *WAYS):
+                known = ", ".join((AUTO, *WAYS))
+                raise click.BadParameter(f"there is no way {text!r}: choose of {known}")
+            found = replace(found, way=text)
+        else:
+            field, least, most = _NUMBERS[name]
+            if (number := units.whole(text, least, most)) is None:
+                raise click.BadParameter(
+                    f"{name}={text}: give a whole number from {least} to {most}"
+                )
+            changed: dict[str, Any] = {field: number}
+            found = replace(found, **changed)
+    return found
 
 
 def path_parts(value: str) -> frozenset[str]:
@@ -137,6 +129,13 @@ def call_budget_option(text: str) -> Decorator:
         show_default=True,
         help=text,
     )
+
+
+_SAME = (
+    *("force", "devices", "duration", "events", "backend", "files", "command_lines"),
+    *("call_budget", "follow", "sync", "level"),
+)
+"""Options that are called alike in RecordOptions."""
 
 
 @dataclass(frozen=True)
@@ -260,22 +259,11 @@ class RecordArguments:
 
     def record_options(self) -> dict[str, Any]:
         """Return all values but `output` as keyword arguments of RecordOptions."""
-        return {
-            "force": self.force,
-            "devices": self.devices,
-            "events": self.events,
-            "backend": self.backend,
+        return {name: getattr(self, name) for name in _SAME} | {
             "stacks": Stacks(self.stacks + self.user_stacks),
-            "files": self.files,
-            "command_lines": self.command_lines,
             "path": self.path or frozenset(),
             "call_over_ns": round(self.call_over * 1e9),
-            "call_budget": self.call_budget,
-            "follow": self.follow,
             "ring_bytes": self.buffer_size,
-            "duration": self.duration,
-            "sync": self.sync,
-            "level": self.level,
         }
 
 

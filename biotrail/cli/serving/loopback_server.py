@@ -97,17 +97,6 @@ def parse(head: bytes) -> Request:
     return Request(method, target, tuple(fields))
 
 
-def respond(request: Request, answer: Callable[[Request], Response]) -> Response:
-    if request.method not in ("GET", "HEAD", "OPTIONS"):
-        return plain(HTTPStatus.NOT_IMPLEMENTED, f"{request.method} is not served")
-    try:
-        return answer(request)
-    except BadRequestError as error:
-        return plain(*error.args)
-    except Exception as error:
-        return plain(HTTPStatus.INTERNAL_SERVER_ERROR, str(error) or type(error).__name__)
-
-
 MOST_HEAD_BYTES = 16 << 10
 """Bytes of a request's line and header fields."""
 REQUEST_SECONDS = 10.0
@@ -161,12 +150,21 @@ class Connection:
             status = HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
             self._begin(plain(status, f"at most {MOST_HEAD_BYTES} bytes are read"), True, now)
         elif end:
+            with_body = True
             try:
                 request = parse(bytes(self._head[: end.start()]))
+                with_body = request.method != "HEAD"
+                if request.method in ("GET", "HEAD", "OPTIONS"):
+                    response = self._answer(request)
+                else:
+                    text = f"{request.method} is not served"
+                    response = plain(HTTPStatus.NOT_IMPLEMENTED, text)
             except BadRequestError as error:
-                self._begin(plain(*error.args), True, now)
-            else:
-                self._begin(respond(request, self._answer), request.method != "HEAD", now)
+                response = plain(*error.args)
+            except Exception as error:
+                status = HTTPStatus.INTERNAL_SERVER_ERROR
+                response = plain(status, str(error) or type(error).__name__)
+            self._begin(response, with_body, now)
         return bool(data)
 
     def _begin(self, response: Response, with_body: bool, now: float) -> None:

@@ -104,7 +104,15 @@ class TraceServer(LoopbackServer):
             return refused
         fields = [("Access-Control-Allow-Origin", self.origin), ("Vary", "Origin")]
         if request.method == "OPTIONS":
-            return self._preflight(request, fields)
+            fields.append(("Access-Control-Allow-Methods", "GET, HEAD"))
+            if request.value("access-control-request-headers"):
+                fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
+            # Chromium asks with these headers before a public page may reach a private address.
+            for name in ("Private-Network", "Local-Network"):
+                if request.value(f"access-control-request-{name.lower()}") == "true":
+                    fields.append((f"Access-Control-Allow-{name}", "true"))
+            fields.append(("Access-Control-Max-Age", "0"))
+            return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
         fields += [("Content-Type", "application/octet-stream"), *ALWAYS]
         return Response(HTTPStatus.OK, fields, self._body, self.fetched.set)
 
@@ -114,28 +122,16 @@ class TraceServer(LoopbackServer):
         """Return the response to a request whose host, origin or path is wrong; note why."""
         hosts, origins = request.values("host"), request.values("origin")
         if len(hosts) != 1 or hosts[0].lower() not in ours:
-            return self._refuse(HTTPStatus.FORBIDDEN, "host", hosts)
-        if origins not in trusted:
-            return self._refuse(HTTPStatus.FORBIDDEN, "origin", origins)
-        if not known:
-            return self._refuse(HTTPStatus.NOT_FOUND, "path", [])
-        return None
-
-    def _refuse(self, status: HTTPStatus, what: str, given: list[str]) -> Response:
+            status, what, given = HTTPStatus.FORBIDDEN, "host", hosts
+        elif origins not in trusted:
+            status, what, given = HTTPStatus.FORBIDDEN, "origin", origins
+        elif not known:
+            status, what, given = HTTPStatus.NOT_FOUND, "path", []
+        else:
+            return None
         if len(self.refused) < 100:
             self.refused.append(f"{what} {', '.join(given) or 'wrong or missing'}"[:100])
         return Response(status, ALWAYS)
-
-    def _preflight(self, request: Request, fields: list[tuple[str, str]]) -> Response:
-        fields.append(("Access-Control-Allow-Methods", "GET, HEAD"))
-        if request.value("access-control-request-headers"):
-            fields.append(("Access-Control-Allow-Headers", "Range, Cache-Control"))
-        # Chromium asks with these headers before a public page may reach a private address.
-        for name in ("Private-Network", "Local-Network"):
-            if request.value(f"access-control-request-{name.lower()}") == "true":
-                fields.append((f"Access-Control-Allow-{name}", "true"))
-        fields.append(("Access-Control-Max-Age", "0"))
-        return Response(HTTPStatus.NO_CONTENT, [*fields, *ALWAYS])
 
 
 _TYPES = {

@@ -42,10 +42,6 @@ _SUFFIX = ".biotrail"
 _FEW = 3
 
 
-def size_of(files: Sequence[str]) -> int:
-    return sum(os.stat(path).st_size for path in files if os.path.exists(path))
-
-
 def as_arguments(files: Sequence[str]) -> str:
     """Return shell words that name all files, oldest first, and no other file."""
     if len(files) > _FEW:
@@ -72,7 +68,8 @@ def files_line(summary: Summary) -> str:
     if summary.files_gone:
         others += f", {units.count(summary.files_gone)} removed or moved away by others"
     which = ": " + " to ".join(dict.fromkeys((files[0], files[-1]))) if files else ""
-    size = f" ({units.size(size_of(files))})" if files else ""
+    there = sum(os.stat(path).st_size for path in files if os.path.exists(path))
+    size = f" ({units.size(there)})" if files else ""
     return f"{kept} kept{size}{others}{which}"
 
 

@@ -26,7 +26,7 @@ from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.rights import capabilities, helpers, priority, rights
 from biotrail.recorder.rights.priority import FILLED, LONG_NS, RealtimeBoost
 from biotrail.recorder.schema.errors import ProbeError
-from biotrail.recorder.session import rights_kept
+from biotrail.recorder.session import session
 from biotrail.recorder.session.session import RecordOptions
 from biotrail.recorder.session.session import record as record_session
 from tests.support.fake_probes import FakeProbes, options
@@ -68,7 +68,7 @@ def test_what_is_kept_under_sudo(
     some = options(tmp_path / "x", **chosen)
     # WHEN it is asked what they go on needing
     # THEN rights for files are among it where files are to come, and to end a command
-    names, ((_, programs),) = rights_kept.needed(some, FakeProbes())
+    names, ((_, programs),) = session.needed(some, FakeProbes())
     assert names == expected
     # AND reading the programs' accounts is tried, making files is not: that right is kept anyway
     assert programs in {"CAP_BPF", "CAP_SYS_ADMIN"}
@@ -83,9 +83,9 @@ def test_a_sticky_directory_of_another_needs_one_more(
     # WHEN it is somebody else's THEN deleting files there takes a right; else not
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr("biotrail.recorder.output.folders.owner", lambda: (1000, 1000))
-    assert rights_kept.needed(some, FakeProbes())[0] == FILES | {"CAP_FOWNER"}
+    assert session.needed(some, FakeProbes())[0] == FILES | {"CAP_FOWNER"}
     monkeypatch.setattr(os, "geteuid", lambda: owner)
-    assert rights_kept.needed(some, FakeProbes())[0] == FILES
+    assert session.needed(some, FakeProbes())[0] == FILES
 
 
 def test_without_sudo_making_files_is_tried(
@@ -95,14 +95,14 @@ def test_without_sudo_making_files_is_tried(
     monkeypatch.delenv("SUDO_UID", raising=False)
     some = options(tmp_path / "x", **ROTATED)
     # WHEN it is asked what it needs
-    names, (*_, (make, needs)) = rights_kept.needed(some, FakeProbes())
+    names, (*_, (make, needs)) = session.needed(some, FakeProbes())
     # THEN nothing for certain, but what a trial shows; it leaves nothing behind
     assert (names, needs) == (set(), "CAP_DAC_OVERRIDE")
     make()
     assert not any(tmp_path.iterdir())
     missing = options(tmp_path / "not there" / "x", **ROTATED)
     with pytest.raises(OSError):
-        rights_kept.needed(missing, FakeProbes())[1][-1][0]()
+        session.needed(missing, FakeProbes())[1][-1][0]()
 
 
 GIVE_UP = """
@@ -142,14 +142,14 @@ def test_what_is_given_up_is_gone_for_good() -> None:
 HURRY = """
 import os
 from biotrail.recorder.probes.backend import Capabilities
-from biotrail.recorder.session import rights_kept
+from biotrail.recorder.session import session
 from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
     capabilities = Capabilities("core")
     def programs(self):
         return []
-kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
+kept, warning = session.reduce(RecordOptions("t", [], None), Probes())
 boost = RealtimeBoost(())
 boost.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
@@ -228,7 +228,7 @@ def test_failing_to_give_up_or_to_forbid_more_is_a_warning(
     monkeypatch.setattr(capabilities, "gain_no_more", refuse_more)
     monkeypatch.setattr(capabilities, "holds", lambda _: False)
     # WHEN rights are given up
-    kept, warning = rights_kept.reduce(RecordOptions("t", [], None), FakeProbes())
+    kept, warning = session.reduce(RecordOptions("t", [], None), FakeProbes())
     # THEN those that are kept are known, and the warning is on programs alone
     assert kept == ["CAP_KILL"]
     assert warning == (

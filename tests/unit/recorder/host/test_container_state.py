@@ -133,6 +133,7 @@ def test_docker_data_may_lie_elsewhere_and_names_may_be_hostile(tmp_path: Path) 
         *("", "{", "[]", "7", '"x"', "null", '{"Name": 7}', '{"Name": ""}', "[" * 100_000, "\xff"),
         json.dumps({"Name": "/" + "x" * 9999}),
         json.dumps({"Name": {"a": 1}}),
+        json.dumps([{"id": ["a"], "names": ["web"]}, {"id": {}, "names": ["web"]}]),
     ],
 )
 def test_files_that_are_not_what_they_should_be_tell_nothing(text: str, tmp_path: Path) -> None:

@@ -230,7 +230,8 @@ def host(place: Path, kind: str, options: str) -> tuple[Path, Path]:
     proc, groups = place / "proc", place / "cgroup"
     (proc / "self").mkdir(parents=True)
     (groups / "web").mkdir(parents=True)
-    (proc / "self" / "mounts").write_text(f"cgroup {groups} {kind} {options} 0 0\n")
+    mount = f"30 24 0:26 / {groups} rw - {kind} cgroup {options}\n"
+    (proc / "self" / "mountinfo").write_text(mount)
     (groups / "cgroup.controllers").write_text("cpu io\n")
     steal(proc, 5)
     return proc, groups / "web"

@@ -27,7 +27,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
-from biotrail.recorder.session.dumps import FileOrders
+from biotrail.recorder.session.running import FileOrders
 from biotrail.recorder.session.session import Status, record
 from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
 from tests.support.cli_runner import Cli
@@ -157,7 +157,9 @@ def test_a_dump_that_fails_is_told_and_the_next_one_works(tmp_path: Path) -> Non
     # THEN the second has all
     assert times(log.series.files[0]) == [SECOND // 2, 3 * SECOND // 2]
     # AND a failing last dump is an error
-    other = kept(directory / "not there", Limit(seconds=3))
+    (directory / "other").mkdir()
+    other = kept(directory / "other", Limit(seconds=3))
+    (directory / "other").rmdir()
     with pytest.raises(OutputError, match="directory does not exist"):
         other.close(end())
 

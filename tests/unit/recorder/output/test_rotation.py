@@ -19,7 +19,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Q_TURN_SHIFT, Kind
-from biotrail.recorder.session.dumps import FileOrders
+from biotrail.recorder.session.running import FileOrders
 from biotrail.recorder.session.session import record
 from tests.support.chunks_by_hand import (
     CLOCK,

@@ -26,7 +26,6 @@ from biotrail.recorder.session.cost_watch import (
     WINDOW_NS,
     CallBudget,
     CostWatch,
-    end_message,
 )
 from biotrail.recorder.session.session import record
 from biotrail.recorder.session.watches import PressureWatch, StuckWatch
@@ -138,7 +137,7 @@ class Host:
     budget: float = 5.0
     parts: frozenset[str] = frozenset({"call", "time"})
     entered: int = 1000
-    notes: list[CallTimingNote] = field(default_factory=list)
+    notes: list[tuple[CallTimingNote, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.probes = FakeProbes()
@@ -181,9 +180,9 @@ def test_calls_are_timed_up_to_the_budget() -> None:
     host.run(calls_of(20))
     # THEN timing ended once, at the first look, and the note says when and why
     assert host.probes.calls == ["stop timing"]
-    (note,) = host.notes
+    ((note, words),) = host.notes
     assert (note["until"], note["budget"], round(note["percent"])) == (2 * LOOK_NS, 5.0, 20)
-    assert "20.0 % of a CPU, more than --call-budget 5;" in end_message(note)
+    assert "20.0 % of a CPU, more than --call-budget 5;" in words
     # GIVEN recordings without a limit, and without the part `time`
     for host in (Host(budget=0.0), Host(parts=frozenset({"call"}))):
         # WHEN calls would cost a whole CPU

@@ -124,7 +124,7 @@ def test_a_command_ends_if_the_recording_cannot_begin(
     # GIVEN a command that goes on, and a failure after its start
     started = list[Child]()
 
-    open_it = session.open_recording
+    open_it = session.Opened
 
     def note_child(*arguments: Any) -> Opened:
         opened = open_it(*arguments)
@@ -135,7 +135,7 @@ def test_a_command_ends_if_the_recording_cannot_begin(
     def refuse(_options: RecordOptions, _probes: object) -> None:
         raise ProbeError("rights cannot be given up")
 
-    monkeypatch.setattr(session, "open_recording", note_child)
+    monkeypatch.setattr(session, "Opened", note_child)
     monkeypatch.setattr(session, "reduce", refuse)
     some = options(
         tmp_path / "log",
