@@ -198,7 +198,16 @@ class BlkparseSource(RecordSource):
         asked = ~others & ~np.isin(lines.column("dev"), list(self._traced))
         if not asked.any():
             return lines, b""
-        following = _next_of_thread(lines, others & (act >= 0))
+        # The next record of each record's CPU and thread that is no remap or message; -1: none.
+        key: U64 = lines.column("cpu") << np.uint64(32) | lines.column("pid")
+        order = np.argsort(key, kind="stable")
+        count = len(order)
+        place = np.where((others & (act >= 0))[order], np.arange(count), count)
+        behind = np.minimum.accumulate(place[::-1])[::-1]
+        there = behind < count
+        there[there] = key[order][behind[there]] == key[order][there]
+        following = np.full(count, -1, np.int64)
+        following[order[there]] = order[behind[there]]
         known = asked & (following >= 0)
         known[known] = act[following[known]] == Act.QUEUE
         dev = lines.column("dev")
@@ -291,20 +300,6 @@ class BlkparseSource(RecordSource):
                 f"its summary says that {self.summary.skipped} records are missing (Skips); its "
                 "lines do not tell where"
             )
-
-
-def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
-    """Return for each record the next chosen one of its CPU and thread, (n,); -1: there is none."""
-    key: U64 = lines.column("cpu") << np.uint64(32) | lines.column("pid")
-    order = np.argsort(key, kind="stable")
-    count = len(order)
-    place = np.where(chosen[order], np.arange(count), count)
-    following = np.minimum.accumulate(place[::-1])[::-1]
-    there = following < count
-    there[there] = key[order][following[there]] == key[order][there]
-    found = np.full(count, -1, np.int64)
-    found[order[there]] = order[following[there]]
-    return found
 
 
 # What blkparse does not print of a record, found by the records before it.

@@ -262,7 +262,15 @@ class TraceDatSource(TracepointSource):
             )
             self._report(pages)
         time = self._in_ns(found.time)
-        losses = self._losses(found, time, pages)
+        # Losses are from the last event before a page to its own beginning. Before a CPU's first
+        # page events were overwritten; what other CPUs recorded before it lacks these.
+        begin, losses = self._in_ns(found.begin), []
+        for page in np.flatnonzero(found.lost).tolist():
+            before = int(np.searchsorted(found.page, page))
+            earlier = int(time[before - 1]) if before else max(pages.reached, self._first)
+            end = max(int(begin[page]), 0)
+            start = min(max(earlier, 0), end)
+            losses.append(Loss(start, end, pages.where.cpu, int(found.lost[page])))
         pages.events += len(time)
         since = pages.reached
         if len(time):
@@ -272,21 +280,6 @@ class TraceDatSource(TracepointSource):
         rows = [self._owners.kept(row, pages.buffer.name) for row in rows]
         self.recording.allowance.use(sum(map(len, rows)))
         return Batch(rows, 0, 0, losses, passed_over)
-
-    def _losses(self, found: PageEvents, time: I64, pages: CpuPages) -> list[Loss]:
-        """Return the losses before pages: from the last event before the page to its own beginning.
-
-        time: ns of each event. Before a CPU's first page events were overwritten; what other CPUs
-        recorded before it lacks these.
-        """
-        begin, losses = self._in_ns(found.begin), []
-        for page in np.flatnonzero(found.lost).tolist():
-            before = int(np.searchsorted(found.page, page))
-            earlier = int(time[before - 1]) if before else max(pages.reached, self._first)
-            end = max(int(begin[page]), 0)
-            start = min(max(earlier, 0), end)
-            losses.append(Loss(start, end, pages.where.cpu, int(found.lost[page])))
-        return losses
 
     def _rows(
         self, block: U8, found: PageEvents, time: I64, cpu: int

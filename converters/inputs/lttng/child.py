@@ -31,6 +31,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import bt2
@@ -97,15 +98,15 @@ class Layout:
         return taken
 
 
+@dataclass
 class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
 
-    def __init__(self, iterator: Any, name: str) -> None:
-        self.iterator = iterator
-        self.name = name
-        self.cpu = -1
-        self.reached = 0
-        self.began: int | None = None
+    iterator: Any
+    name: str
+    cpu: int = -1
+    reached: int = 0
+    began: int | None = None
 
 
 BATCH_EVENTS = 1 << 16

@@ -69,22 +69,6 @@ class ArchiveSource:
         self._stream, self._file, self.size = _open(path, self.name)
         self.metadata: Metadata = unpack(self.name, self._file.metadata.metadata or {})
         facts, account = self.metadata.facts, self.metadata.account
-        self._check()
-        self.header = facts.header
-        self.end: dict[str, Any] | None = facts.end
-        self.notes: list[tuple[str, dict[str, Any]]] = []
-        self.losses: list[dict[str, Any]] = []
-        self.damaged: list[dict[str, int]] = []
-        self.interrupted = account.interrupted
-        self.problems = list(account.problems)
-        self.remarks = list(account.remarks)
-        self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
-        self.unreadable_bytes = account.unreadable_bytes
-        self._grown = {row[0]: row[1:] for row in account.grown}
-        self._replayed = [0, 0, 0]
-        self._replay_findings(-1)
-
-    def _check(self) -> None:
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
@@ -108,6 +92,19 @@ class ArchiveSource:
                 f"account says {len(wanted)} of {sum(wanted)}: something rewrote it; make it again "
                 "from the log"
             )
+        self.header = facts.header
+        self.end: dict[str, Any] | None = facts.end
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.interrupted = account.interrupted
+        self.problems = list(account.problems)
+        self.remarks = list(account.remarks)
+        self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
+        self.unreadable_bytes = account.unreadable_bytes
+        self._grown = {row[0]: row[1:] for row in account.grown}
+        self._replayed = [0, 0, 0]
+        self._replay_findings(-1)
 
     def _group_events(self) -> list[int]:
         total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
