@@ -66,7 +66,6 @@ class Running:
         self._buffered = buffered
 
     def work(self) -> float:
-        """Units done so far."""
         if self._process.poll() is not None:
             raise RuntimeError(f"fio ended early, with status {self._process.returncode}")
         if self._buffered:

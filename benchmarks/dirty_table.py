@@ -102,7 +102,6 @@ int simulate(__u64 slots, __u64 shift, __u64 folios, __u64 most, __u64 steps, in
 
 
 def _simulation(directory: Path) -> ctypes.CDLL:
-    """Compile the simulation in `directory` and load it."""
     source = directory / "simulate.c"
     source.write_text(SOURCE, encoding="utf-8")
     built = source.with_suffix(".so")

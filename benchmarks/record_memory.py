@@ -75,7 +75,6 @@ def least_limit(options: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Print the table."""
     print("| recorded | default rings | smallest rings | records from a limit of |")
     print("|---|---|---|---|")
     for name, options in SETS.items():

@@ -145,14 +145,6 @@ def build(modules: list[str]) -> None:
             print(f"build_compiled: {result_of(module).relative_to(ROOT)}")
 
 
-def remove_others(module: str) -> None:
-    """Remove results with another suffix, which Python may prefer to the newest."""
-    result = result_of(module)
-    for other in result.parent.glob(f"{result.name.partition('.')[0]}.*.so"):
-        if other != result:
-            other.unlink()
-
-
 def main() -> int:
     """Compile what is older than its source."""
     os.chdir(ROOT)
@@ -171,8 +163,11 @@ def main() -> int:
             result_of(module).unlink(missing_ok=True)
         print(f"build_compiled: not compiled: {error}; {NEEDED}", file=sys.stderr)
         return 1
-    for module in modules:
-        remove_others(module)
+    for result in map(result_of, modules):
+        # Results with another suffix Python may prefer to the newest.
+        for other in result.parent.glob(f"{result.name.partition('.')[0]}.*.so"):
+            if other != result:
+                other.unlink()
     return 0
 
 
