@@ -67,16 +67,13 @@ def measure(trace: Path, detail: str, sql: bool) -> None:
         for page in PAGES if sql else ():
             text = (ROOT / "docs" / page).read_text(encoding="utf-8")
             for title, query in re.findall(r"([^\n]+)\n\n```sql\n(.*?)```", text, re.DOTALL):
-                print(f"{timed(engine, query):>10}  {page}: {title[:70]}", flush=True)
-
-
-def timed(engine: Engine, query: str) -> str:
-    before = engine.cpu_time()
-    try:
-        engine.query(query)
-    except EngineError as error:
-        return str(error).splitlines()[-1]
-    return f"{engine.cpu_time() - before:.2f} s"
+                before = engine.cpu_time()
+                try:
+                    engine.query(query)
+                    took = f"{engine.cpu_time() - before:.2f} s"
+                except EngineError as error:
+                    took = str(error).splitlines()[-1]
+                print(f"{took:>10}  {page}: {title[:70]}", flush=True)
 
 
 if __name__ == "__main__":

@@ -57,20 +57,6 @@ COMPILED = (
 """Modules to compile; setup.py reads them here."""
 
 
-def sources_of(module: str) -> list[Path]:
-    """Return the paths of what a module is made of.
-
-    Cython is part of it: what modules share fits those of the same version alone.
-    """
-    cython = find_spec("Cython")
-    common = [Path(cython.origin)] if cython and cython.origin else []
-    if module == SHARED:
-        return common
-    if module == join_parts.MODULE:
-        return [*join_parts.sources(ROOT), *common]
-    return [_path_of(module), *common]
-
-
 def _path_of(module: str) -> Path:
     return ROOT / (module.replace(".", "/") + ".py")
 
@@ -149,12 +135,16 @@ def main() -> int:
     """Compile what is older than its source."""
     os.chdir(ROOT)
     modules = (SHARED, *COMPILED)
-    old = [
-        m
-        for m in modules
-        if not result_of(m).exists()
-        or result_of(m).stat().st_mtime < max((s.stat().st_mtime for s in sources_of(m)), default=0)
-    ]
+    # Cython is part of what each is made of: what modules share fits those of the same version.
+    cython = find_spec("Cython")
+    common = [Path(cython.origin)] if cython and cython.origin else []
+    old = []
+    for module in modules:
+        own = [] if module == SHARED else [_path_of(module)]
+        sources = [*(join_parts.sources(ROOT) if module == join_parts.MODULE else own), *common]
+        newest = max((source.stat().st_mtime for source in sources), default=0)
+        if not result_of(module).exists() or result_of(module).stat().st_mtime < newest:
+            old.append(module)
     try:
         if old:
             build(old)

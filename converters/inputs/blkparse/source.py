@@ -63,11 +63,6 @@ class RecordLines(Lines):
         found: Bool = (self.column("action") & bit) != 0
         return found
 
-    @property
-    def text_length(self) -> I64:
-        length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
-        return length
-
 
 def batch_of(lines: RecordLines) -> RecordBatch:
     """Return the records as blktrace's would be, with payloads as far as the text has them.
@@ -96,7 +91,7 @@ def batch_of(lines: RecordLines) -> RecordBatch:
     messages = np.flatnonzero(lines.is_message)
     at = np.arange(len(lines)) * REMAP.itemsize
     at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
-    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
+    length[messages] = np.minimum(lines.table[COLUMNS["comm"] + 1][messages], 0xFFFF)
     head["pdu_len"] = length
     data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
     return RecordBatch(data, "<", head, at, [])
@@ -249,7 +244,7 @@ class BlkparseSource(RecordSource):
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
         batch = batch if keep.all() else kept_of(batch, keep)
-        named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
+        named = np.flatnonzero((lines.table[COLUMNS["comm"] + 1] > 0) & ~lines.is_message)
         comm = texts(lines, "comm", COMM_BYTES, named)
         known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
         named, columns = named[known], {"comm": comm[known]}

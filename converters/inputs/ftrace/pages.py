@@ -186,6 +186,7 @@ class CpuPages:
     missing: int = 0
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
+    """Where these are added: the source's own list."""
     reached: int = int(np.iinfo(np.int64).min)
     events: int = 0
     dated: int = 0

@@ -63,7 +63,7 @@ class TraceDatSource(TracepointSource):
         self._read_formats()
         self._check_unclaimed()
         self._cpus = [
-            CpuPages(self._fields, self.recording, buffer, cpu)
+            CpuPages(self._fields, self.recording, buffer, cpu, problems=self.problems)
             for buffer in self._buffers()
             for cpu in buffer.cpus
         ]
@@ -205,7 +205,7 @@ class TraceDatSource(TracepointSource):
             index = min(readers, key=lambda i: self._cpus[i].reached)
             pages = self._cpus[index]
             block = next(readers[index], None)
-            self._report(pages)
+            self.unreadable_bytes = sum(cpu.unreadable for cpu in self._cpus)
             if block is None:
                 del readers[index]
                 if pages.unreadable > pages.dated:
@@ -260,7 +260,7 @@ class TraceDatSource(TracepointSource):
                 f"{pages.where.offset + pages.read} (CPU {pages.where.cpu}) cannot be read: the "
                 "file is damaged; copy it again"
             )
-            self._report(pages)
+            self.unreadable_bytes += found.unreadable
         time = self._in_ns(found.time)
         # Losses are from the last event before a page to its own beginning. Before a CPU's first
         # page events were overwritten; what other CPUs recorded before it lacks these.
@@ -306,11 +306,6 @@ class TraceDatSource(TracepointSource):
             cpus = np.full(len(at), cpu, np.int64)
             rows.append(TracepointRows(name, time[mine], cpus, pid, at, columns))
         return rows, passed_over
-
-    def _report(self, pages: CpuPages) -> None:
-        self.problems += pages.problems
-        pages.problems = []
-        self.unreadable_bytes = sum(cpu.unreadable for cpu in self._cpus)
 
 
 def _of_instance(buffer: str) -> str:

@@ -31,6 +31,7 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -406,17 +407,6 @@ def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None
     return copy, size - end
 
 
-def _span(directories: Sequence[str]) -> tuple[int, int] | None:
-    """Return the first and last time (ns since the clock's origin) of traces; None: not known."""
-    component = bt2.find_plugin("ctf").source_component_classes["fs"]
-    query = bt2.QueryExecutor(component, "babeltrace.trace-infos", {"inputs": list(directories)})
-    try:
-        ranges = [s["range-ns"] for t in query.query() for s in t["stream-infos"]]
-        return min(int(r["begin"]) for r in ranges), max(int(r["end"]) for r in ranges)
-    except (bt2._Error, KeyError, ValueError):
-        return None
-
-
 def _linked(directory: str, scratch: str, files: Mapping[str, str]) -> str:
     """Return a new directory in `scratch` with links to metadata and files (name → path)."""
     made = tempfile.mkdtemp(dir=scratch)
@@ -439,7 +429,13 @@ def read_all(directories: Sequence[str], scratch: str) -> None:
         readable, bad = _readable(directory, scratch)
         reading.unreadable += bad
         opened.append(readable)
-    reading.span = _span(opened)
+    # The first and last time (ns since the clock's origin); None: not known.
+    component = bt2.find_plugin("ctf").source_component_classes["fs"]
+    query = bt2.QueryExecutor(component, "babeltrace.trace-infos", {"inputs": opened})
+    with suppress(bt2._Error, KeyError, ValueError):
+        ranges = [s["range-ns"] for t in query.query() for s in t["stream-infos"]]
+        first = min(int(one["begin"]) for one in ranges)
+        reading.span = first, max(int(one["end"]) for one in ranges)
     graph = bt2.Graph()
     source = _source(graph, opened)
     if not source.output_ports:

@@ -74,7 +74,10 @@ class ArchiveSource:
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
                 "from the log"
             )
-        wanted = [n for n in self._group_events() if n]
+        total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
+        self._group_events: list[int] = np.diff(total[np.cumsum([0, *account.groups])]).tolist()
+        """Number of events of each group of chunks."""
+        wanted = [n for n in self._group_events if n]
         meta = self._file.metadata
         there = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         if max(there, default=0) > _MAX_GROUP:
@@ -106,11 +109,6 @@ class ArchiveSource:
         self._replayed = [0, 0, 0]
         self._replay_findings(-1)
 
-    def _group_events(self) -> list[int]:
-        total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
-        counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
-        return counts
-
     def parts(self) -> Iterator[Part]:
         """Yield the log's chunks as LogSource does; can be called once.
 
@@ -120,7 +118,7 @@ class ArchiveSource:
         """
         chunk = row_group = 0
         done = 0
-        for chunks, events in zip(self.metadata.account.groups, self._group_events(), strict=True):
+        for chunks, events in zip(self.metadata.account.groups, self._group_events, strict=True):
             table = self.metadata.chunks[chunk : chunk + chunks]
             found = (
                 self._events_of_group(row_group, table[:, 0], chunk) if events else Events.empty()
