@@ -3,6 +3,7 @@
 
 import os
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
