@@ -32,12 +32,12 @@ from tests.support.blktrace_records import (
     C,
     D,
     Q,
-    everything,
     record,
     record_2,
     stream,
     write_set,
 )
+from tests.support.sources import everything
 
 LETTERS = letters()
 

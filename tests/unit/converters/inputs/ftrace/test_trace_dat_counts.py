@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.ftrace.trace_dat import TraceDatSource
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import trace_dat as made
 from tests.support.paths import DATA
+from tests.support.sources import everything
 
 FORMAT = """name: block_rq_issue
 ID: 7
@@ -65,7 +65,7 @@ def read(data: bytes) -> tuple[TraceDatSource, int]:
     """Return the source of a file, read to its end, and the number of its block events."""
     source = open_source(io.BytesIO(data))
     assert isinstance(source, TraceDatSource)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, len(events)
 
 

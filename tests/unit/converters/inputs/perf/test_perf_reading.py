@@ -19,6 +19,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support import perf_files as perf
 from tests.support.both_ways import uncompiled
 from tests.support.perf_files import FEATURE, HARDWARE, Perf
+from tests.support.sources import everything
 
 LOOPS = uncompiled("converters/inputs/perf/walk_loops.py")
 START = 5_000_000_000
@@ -40,7 +41,7 @@ def read(data: bytes) -> tuple[PerfSource, Events]:
     """Return the source of a file, read to its end, and its events."""
     source = open_source(io.BytesIO(data))
     assert isinstance(source, PerfSource)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, events
 
 
@@ -120,13 +121,13 @@ def test_files_and_pipes_are_read_alike(tmp_path: Path) -> None:
     made = Perf(features={perf.HOSTNAME: Perf().text("machine")})
     extra = made.record(perf.AUXTRACE, made.pack("QQQQII", 24, 0, 0, 0, 0, 0)) + bytes(range(24))
     source = open_source(Pipe(made.pipe([extra, *reads(made)])))
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     assert told(events) == WANTED
     assert source.header["host"]["name"] == "machine"
     assert source.header["events"]["letters"] == ["Q", "D", "C"]
     # GIVEN a file that comes through a pipe / THEN it is read, with the formats at its end
     source = open_source(Pipe(made.file(reads(made))))
-    assert told(Events.join([part.events for part in source.parts()])) == WANTED
+    assert told(everything(source)) == WANTED
     # GIVEN a file of any name / THEN it is read as perf's
     (tmp_path / "trace.biotrail").write_bytes(made.file(reads(made)))
     trace = Trace(tmp_path / "trace.biotrail")
