@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.probes.kernel.btf import KernelBtf
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, load_library
 from biotrail.recorder.probes.rings.ring import KINDS, RingSizes
 from biotrail.recorder.schema.shared import CONFIG
 
@@ -168,7 +168,7 @@ class Generator(BpfObject):
                 raise RuntimeError(f"libbpf cannot use the recorder's {name}")
         with KernelBtf() as btf:
             program, other = "offer", "offer_p"
-            if btf.has_function("bpf_preempt_disable"):
+            if btf.function_id("bpf_preempt_disable"):
                 program, other = other, program
         self.set_autoload(other, False)
         config = CONFIG.ctype(
@@ -210,6 +210,6 @@ class Generator(BpfObject):
                 time.sleep((wake - now) / 1e9)
             now = time.monotonic_ns()
         seen = _Offered()
-        self.read_section(_SECTION, seen)
+        self.get(_SECTION, SECTION, seen)
         events = {kind: count for kind, count in enumerate(seen.events) if count}
         return Offer(events, now - began, seen.fullest)

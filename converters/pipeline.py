@@ -15,7 +15,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.files import attach_files
 from biotrail.converters.events.path import RunningCalls, attach_path
-from biotrail.converters.events.stacks import StackNames, attach_stacks
+from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import SETTLE_NS, Lifecycles
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.inputs.log import Indexed, Part, Source
@@ -121,6 +121,7 @@ class Trace:
         self.own_io = own_io
         self.include_ambiguous = include_ambiguous
         self.span: Span | None = None
+        """The part of the log to read, for callers to set; None: all."""
         self.tasks = TaskNames()
         self.stacks = StackNames()
         # bcc's stable tracepoints, which other tools record too, and blktrace have no pointers.
@@ -135,9 +136,6 @@ class Trace:
         self._losses = Losses(self.reader)
         self._calls = RunningCalls()
         self._numbered = 0
-
-    def restrict(self, span: Span) -> None:
-        self.span = span
 
     @property
     def start(self) -> int:
@@ -173,7 +171,7 @@ class Trace:
     ) -> Iterator[tuple[Events, int]]:
         """Yield (events, end): time-sorted events, and the time (ns) before which all were yielded.
 
-        Each event of the log (or of the span of `restrict`) comes once, with `number`, `stack`,
+        Each event of the log (or of `span`) comes once, with `number`, `stack`,
         `file` and `path`. Events read too late for that are counted in `account.late` and come in
         the next window. Memory is bounded by the window and MOST_WAITING.
 
@@ -187,10 +185,15 @@ class Trace:
         parts: list[Events] = []
         waiting = complete_to = read_to = 0
         last = ENDLESS if self.span is None else self.span.end
-        edges = min(last, self._stopped() or ENDLESS)
+        stopped = (self.reader.end or {}).get("stopped", {}).get("monotonic")
+        edges = min(last, stopped or ENDLESS)
         piece_size = window_events if small else sys.maxsize
         for part in self._parts(margin):
-            self._add_part(part)
+            if part.clock is not None:  # moved back to the span's end, if later
+                moved = max(part.clock["monotonic"] - last, 0)
+                clock = {k: v if k == "uncertainty" else v - moved for k, v in part.clock.items()}
+                self.context.clocks.append(clock)
+            self._apply_notes()
             read_to = max(read_to, part.complete_to)
             parts.append(part.events)
             self.account.late += late_events(part.events, complete_to)
@@ -213,13 +216,10 @@ class Trace:
         self.account.unreadable_bytes = self.reader.unreadable_bytes
         end = int(pending.ts[-1]) + 1 if len(pending) else complete_to
         if self.says_time:
-            end = max(end, self._stopped() or max(read_to, self.start))
+            stopped = (self.reader.end or {}).get("stopped", {}).get("monotonic")
+            end = max(end, stopped or max(read_to, self.start))
         end = min(max(end, complete_to, self._reached), last)
         yield from pieces(self._complete_columns(pending), end, piece_size)
-
-    def _stopped(self) -> int | None:
-        time = (self.reader.end or {}).get("stopped", {}).get("monotonic")
-        return None if time is None else int(time)
 
     def _parts(self, margin: int) -> Iterator[Part]:
         """Yield the reader's parts (a chunk of a log each), with only the events within `span`.
@@ -353,33 +353,28 @@ class Trace:
             *known, begin=first, by_intervals=self.by_intervals, tells_events=tells_events
         )
         begin, end, lost = -1, -1, -1
-        for fresh, end in windows:
-            self.tasks.add_records(fresh)
-            begin = self._begin_of(fresh, begin)
-            if self.by_intervals:
+        last: tuple[Events, int | None] = Events.empty(), None
+        for fresh, until in chain(windows, [last]):
+            if until is not None:
+                self.tasks.add_records(fresh)
+                begin, end = self._begin_of(fresh, begin), until
+            if self.by_intervals and until is not None:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
                 losses = self._losses.all().end
                 matching.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
-            result = self._matched(matching, fresh, end - SETTLE_NS)
+            before = None if until is None else end - SETTLE_NS
+            result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
+            if self.by_intervals:
+                self.account.pairing = matching.pairing
+            if self.by_intervals and not self.context.records_bios:
+                from biotrail.converters.lifecycles.standing import with_standing
+
+                result = with_standing(result, self.context)
             found = [(fresh, result, begin, end)]
             del fresh, result
             yield found.pop()
             begin = end
-        nothing = Events.empty()
-        yield nothing, self._matched(matching, nothing, None), end, end
-
-    def _matched(self, matching: MatchingBuilder, fresh: Events, before: int | None) -> Result:
-        """Return a window by the machine: new events, and what was over before a time (ns)."""
-        result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
-        if not self.by_intervals:
-            return result
-        self.account.pairing = matching.pairing
-        if self.context.records_bios:
-            return result
-        from biotrail.converters.lifecycles.standing import with_standing
-
-        return with_standing(result, self.context)
 
     def _begin_of(self, fresh: Events, begin: int) -> int:
         """Return when a window begins (ns). begin: the end of the window before; -1: none was."""
@@ -416,18 +411,9 @@ class Trace:
         result = light.build(end, final=True)
         yield result.events, result, end, end
 
-    def _add_part(self, part: Part) -> None:
-        """Add the part's clock reading, moved back to the span's end if later; apply new notes."""
-        if part.clock is not None:
-            late = 0 if self.span is None else max(part.clock["monotonic"] - self.span.end, 0)
-            reading = {k: v if k == "uncertainty" else v - late for k, v in part.clock.items()}
-            self.context.clocks.append(reading)
-        self._apply_notes()
-
     def _complete_columns(self, events: Events) -> Events:
         """Set `number`, `stack`, `file` and `path` of the events, in the log's order, in place."""
-        attach_stacks(events)
-        self.stacks.count_refused(events.stack)
+        self.stacks.attach(events)
         attach_files(events, self.context.files, self.context.flag_mask("META"))
         attach_path(events, self._calls, self.reader.damaged)
         events.number = np.arange(self._numbered, self._numbered + len(events), dtype=np.int64)

@@ -53,6 +53,8 @@ ctypedef int int32
 ctypedef unsigned short uint16
 ctypedef unsigned char uint8
 ctypedef unsigned long long* words
+ctypedef void* pointer
+ctypedef long long[2] int64_2
 ctypedef long long[7] int64_7
 ctypedef long long[32] int64_32
 '''
@@ -158,7 +160,8 @@ def _declarations(tree: ast.Module) -> str:
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     text = [_TYPES]
     text += [f"ctypedef {node.name.lower()}_s* {node.name}\n" for node in classes]
-    text.append("ctypedef note_s* At\nctypedef Flight[4] flight_4\n")
+    text.append("ctypedef note_s* At\n")
+    text.append("ctypedef Range[2] range_2\nctypedef Tags[2] tags_2\nctypedef Flight[4] flight_4\n")
     fields: dict[str, list[str]] = {}
     for node in classes:
         own = [

@@ -70,7 +70,7 @@ def pack(place: Path, needs: dict[str, str | int], target: Path) -> None:
     environment = Environment(
         built_at=built.strftime("%Y-%m-%d %H:%M:%S"),
         shiv_version=shiv_version,
-        entry_point="biotrail.cli.main:main",
+        entry_point="biotrail.__main__:main",
     )
     create_archive([place], target, "/usr/bin/env python3", "recorder_start:main", environment)
     start = (ROOT / "scripts" / "recorder_start.py").read_text(encoding="utf-8")

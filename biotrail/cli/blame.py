@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail blame`: whose I/O made whose I/O wait, and what would be without it."""
 
-from collections.abc import Sequence
-from typing import Any
-
 import click
 
 from biotrail.cli.options import report_scope
@@ -17,15 +14,13 @@ from biotrail.cli.options.recordings import (
     of_each,
     recordings,
 )
+from biotrail.converters.analysis import figures
 from biotrail.converters.analysis.blame.blame import BlameOptions
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
-from biotrail.converters.analysis.blame.tree import Blamed
-from biotrail.converters.analysis.figures import as_json
-from biotrail.converters.pipeline import Trace
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, values
 from biotrail.text.columns import console
-from biotrail.text.printing import say, say_all, say_json
+from biotrail.text.printing import say_all, say_json
 from biotrail.text.rows import limit_option
 
 FORMAT = 1
@@ -101,31 +96,27 @@ def command(
     with recordings(logs, reading, twice=True) as given:
         found = of_each(given, lambda one: Blaming(one.again, cut, options).finish())
     if as_json:
-        each = [(one, _facts(*blamed, cut)) for one, blamed in found]
+        each = [
+            (
+                one,
+                {
+                    "log_id": trace.context.log_id,
+                    **report_scope.facts(trace, cut),
+                    **figures.as_json(blamed),
+                    **tallies.losses_as_dict(trace),
+                },
+            )
+            for one, (trace, blamed) in found
+        ]
         say_json(as_one_object(each, format=FORMAT), indent=2)
         return
-    for trace, blamed in headed(found):
-        _print(trace, blamed, cut, limit)
-
-
-def _facts(trace: Trace, blamed: Blamed, cut: Cut) -> dict[str, Any]:
-    return {
-        "log_id": trace.context.log_id,
-        **report_scope.facts(trace, cut),
-        **as_json(blamed),
-        **tallies.losses_as_dict(trace),
-    }
-
-
-def _print(trace: Trace, blamed: Blamed, cut: Cut, limit: int | None) -> None:
     screen = console()
-    scope: Sequence[str] = report_scope.lines(report_scope.facts(trace, cut))
-    if scope:
-        say_all([*scope, ""])
-    parts = tuple(trace.context.path_parts)
-    for number, part in enumerate(blame_text.parts(blamed, screen.width, limit, parts)):
-        if number:
-            screen.print()
-        screen.print(part)
-    for line in [*tallies.loss_lines(trace), *read_lines(trace)]:
-        say(line)
+    for trace, blamed in headed(found):
+        if scope := report_scope.lines(report_scope.facts(trace, cut)):
+            say_all([*scope, ""])
+        path_parts = tuple(trace.context.path_parts)
+        for number, part in enumerate(blame_text.parts(blamed, screen.width, limit, path_parts)):
+            if number:
+                screen.print()
+            screen.print(part)
+        say_all([*tallies.loss_lines(trace), *read_lines(trace)])

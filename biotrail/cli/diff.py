@@ -185,7 +185,11 @@ def command(
         from biotrail.text.diff import parts as diff_parts
 
         screen = console()
-        for part in diff_parts(diff, (_name(sides[0]), _name(sides[1])), screen.width, everything):
+        names = [
+            logs[0] + (f" and {units.plural(len(logs) - 1, 'more log')}" if logs[1:] else "")
+            for logs in sides
+        ]
+        for part in diff_parts(diff, names, screen.width, everything):
             screen.print(part)
             screen.print()
 
@@ -281,11 +285,6 @@ def _sides(
     return tuple(found[0].paths), tuple(found[1].paths)
 
 
-def _name(side: tuple[str, ...]) -> str:
-    more = len(side) - 1
-    return side[0] + (f" and {units.plural(more, 'more log')}" if more else "")
-
-
 def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
     def read(one: InputRecording) -> Recording:
         source = cut_of(one.again, cut)
@@ -313,7 +312,7 @@ def _pairs(
     if name_a is None or name_b is None:
         return None
     chosen = []
-    known = comparison.devices()
+    known = comparison.a.devices(), comparison.b.devices()
     for name, names, option in zip(
         (name_a, name_b), known, ("--device-a", "--device-b"), strict=True
     ):

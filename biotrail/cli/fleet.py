@@ -39,7 +39,19 @@ def find(places: Sequence[str]) -> list[str]:
 
     found: set[str] = set()
     for place in places:
-        files = expand(place) if is_url(place) else _local(place)
+        there = os.path.lexists(place)
+        if is_url(place):
+            files = expand(place)
+        else:
+            # Also what only has an archive's name, so that it is reported.
+            files = []
+            paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
+            for path in map(Path, paths):
+                if path.is_dir():
+                    alone = [str(path)] if not there and path.suffix in ENDINGS else []
+                    files += _inside(path) or alone
+                elif os.path.lexists(path):
+                    files.append(str(path))
         if not files:
             no = "a directory without archives" if Path(place).is_dir() else "no archive there"
             raise ConversionError(
@@ -49,19 +61,6 @@ def find(places: Sequence[str]) -> list[str]:
             )
         found.update(one for one in files if len(files) == 1 or not _TABLE.search(one))
     return sorted(found)
-
-
-def _local(place: str) -> list[str]:
-    """Return the files of a place, and what only has an archive's name, so that it is reported."""
-    there = os.path.lexists(place)
-    paths = [place] if there or not has_magic(place) else glob(place, recursive=True)
-    files: list[str] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            files += _inside(path) or ([str(path)] if not there and path.suffix in ENDINGS else [])
-        elif os.path.lexists(path):
-            files.append(str(path))
-    return files
 
 
 def _inside(directory: Path) -> list[str]:

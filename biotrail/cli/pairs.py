@@ -29,7 +29,7 @@ from biotrail.recorder.schema.errors import ProbeError, SiteError
 from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.cost_watch import SITES_ADVICE, CostWatch
 from biotrail.recorder.session.session import RecordOptions, Status, record
-from biotrail.recorder.session.stop import Every, StopRequests
+from biotrail.recorder.session.stop import StopRequests
 from biotrail.recorder.sites import declarations
 from biotrail.recorder.sites.declarations import Declarations, Event, Pair, Scopes, Variant, resolve
 from biotrail.recorder.sites.types import TypeTable
@@ -310,7 +310,7 @@ def count_pairs(
             child.start()
         shown = _Shown(probes, asked)
         said = _loop(probes, asked, stop, child, watch, shown)
-        watch.end()
+        watch.count(False)
         probes.detach()
         shown.show(probes.final, last=True)
         programs = probes.programs()
@@ -347,13 +347,7 @@ def _loop(
     """Show pairs each interval until the end; return the warning that ended it, or ""."""
     now_ns = time.monotonic_ns()
     end_ns = now_ns + round(asked.duration * 1e9) if asked.duration is not None else None
-    show = None
-    if asked.interval is not None:
-        show = Every(
-            round(asked.interval * 1e9),
-            lambda _now: shown.show(probes.readings(), last=False),
-            now_ns,
-        )
+    show_ns = now_ns if asked.interval is not None else None
     while stop.reason is None:
         now_ns = time.monotonic_ns()
         if end_ns is not None and now_ns >= end_ns:
@@ -364,9 +358,10 @@ def _loop(
             break
         if now_ns >= watch.due_ns and (warning := watch.tick(now_ns, 0.0)):
             return warning
-        if show is not None:
-            show.run(now_ns)
-        due_ns = [watch.due_ns, *([] if show is None else [show.due_ns])]
+        if asked.interval is not None and show_ns is not None and now_ns >= show_ns:
+            show_ns = now_ns + round(asked.interval * 1e9)
+            shown.show(probes.readings(), last=False)
+        due_ns = [watch.due_ns, *([] if show_ns is None else [show_ns])]
         due_ns += [] if end_ns is None else [end_ns]
         pidfd = None if child is None else child.pidfd
         if child is not None and pidfd is None:

@@ -75,7 +75,7 @@ def print_all(source: LiveSource, *, own_io: bool, as_json: bool) -> int:
     context = trace.context
     lines = Json(context, own_io=own_io) if as_json else Text(context, trace.start)
     source.on_idle = while_read()
-    put(lines.head())
+    put(lines.head)
     printed = skipped = 0
     unended: list[str] = []
     for window in trace.windows():

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 
 import click
@@ -16,6 +17,7 @@ from biotrail.cli.options.record_arguments import RecordArguments, RecordingComm
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import Keeping
 from biotrail.recorder.filters.filters import Filters
+from biotrail.recorder.host import devices
 from biotrail.recorder.pausing import stops, suspects
 from biotrail.recorder.pausing.guard import Pausing
 from biotrail.recorder.probes.sites.follow_options import PART as FOLLOW
@@ -183,7 +185,13 @@ def default_name(several: bool = False) -> str:
 
 
 def _what(options: RecordOptions) -> str:
-    what = ", ".join(options.devices) or "all devices"
+    named: dict[object, str] = {}
+    for spec in options.devices:
+        found: object = spec
+        with suppress(ProbeError):  # the recorder says what is wrong with it
+            found = devices.resolve(spec)
+        named.setdefault(found, spec)
+    what = ", ".join(named.values()) or "all devices"
     until = record_closing.until_text(options.command, options.duration)
     to = options.output or "standard output"
     if options.keep is not None:

@@ -2,9 +2,8 @@
 """`biotrail slow`: the slowest I/Os or system calls of a log, and what they waited for."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,21 +21,9 @@ from biotrail.cli.options.recordings import (
     of_each,
     recordings,
 )
-from biotrail.cli.reporting.slowest import (
-    FORMAT,
-    Findings,
-    as_dict,
-    calls_as_dict,
-    find,
-    find_calls,
-    gather_calls,
-    look_around,
-    pairs_as_dict,
-    read_functions,
-)
-from biotrail.converters.analysis.slow.calls import WantedCalls
-from biotrail.converters.analysis.slow.io_details import slowest_first
-from biotrail.converters.analysis.slow.slow import Wanted
+from biotrail.cli.reporting import slowest
+from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone, pairs_in
@@ -54,6 +41,7 @@ if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.guest import Guest
 
 USUAL = 20
+_Found = tuple[InputRecording, Slowest | SlowestCalls]
 
 
 @dataclass(frozen=True)
@@ -163,6 +151,7 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
         raise click.UsageError("--all-calls is about system calls: give it with --calls")
     if asked.calls and asked.functions:
         raise click.UsageError("--functions shows what I/Os passed: give it without --calls")
+    pairs, found, written = None, list[_Found](), None
     with recordings(logs, asked.reading, twice=True) as given, terminated_as_interrupted():
         if len(given) > 1 and asked.target is not None:
             raise click.UsageError("-o writes the trace of one recording: give them one by one")
@@ -171,161 +160,112 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
             not asked.calls
             and all(pairs_alone(asked.cut.limited(one.again()).context.header) for one in given)
         ):
-            show, written = _pairs(given, asked), None
+            pairs = _pairs(given, asked)
         else:
-            show, written = _ios_or_calls(given, asked, guest)
-    show()
+            found, written = _ios_or_calls(given, asked, guest)
+    if pairs is None:
+        _print(found, asked, several=len(given) > 1)
+    elif asked.as_json:
+        say_json(slowest.pairs_as_dict(pairs, asked.most), indent=2)
+    else:
+        screen = console()
+        for number, part in enumerate(slow_text.pair_parts(pairs, asked.most, screen.width)):
+            if number:
+                screen.print()
+            screen.print(part)
     if written is not None:
         size = units.size(written.stat().st_size)
         say(f"wrote {written} ({size}); open it: biotrail view {written}", err=asked.as_json)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """How slow I/Os, or slow calls, are found, ranked and shown."""
-
-    key: str
-    """Of their list in JSON; without its s that of one's own figures."""
-    find: Callable[[InputRecording, SlowOptions], Findings]
-    rank: Callable[[Any], Any]
-    """Of one that was found: the slowest has the least."""
-    look_again: Callable[[Findings, Trace, str | None, int, bool], Path | None]
-    """Reads the trace for the second time, for what was around each."""
-    as_dict: Callable[[Findings], dict[str, Any]]
-    json_rank: Callable[[dict[str, Any]], Any]
-    """As `rank`, of one's own figures in JSON."""
-    lines: Callable[..., Iterator[str]]
-
-
-def _find_ios(one: InputRecording, asked: SlowOptions) -> Findings:
-    trace = limiting(one.again, asked.cut)()
-    wanted = Wanted(asked.most, asked.over_ns, asked.failed)
-    return find(trace, wanted, asked.cut.choice(trace.context))
-
-
-def _find_calls(one: InputRecording, asked: SlowOptions) -> Findings:
-    wanted = WantedCalls(asked.most, asked.over_ns, asked.failed, asked.all_calls)
-    return find_calls(cut_of(one.again, asked.cut), wanted)
-
-
-_IOS = _Kind(
-    "ios",
-    _find_ios,
-    lambda slow: slow.io.rank,
-    look_around,
-    as_dict,
-    lambda io: slowest_first(io["under_way"], io["waited_ns"]),
-    slow_text.lines_of_all,
-)
-_CALLS = _Kind(
-    "calls",
-    _find_calls,
-    lambda slow: -slow.call.duration_ns,
-    gather_calls,
-    calls_as_dict,
-    lambda call: -call["duration_ns"],
-    slow_calls_text.lines_of_all,
-)
-
-
 def _ios_or_calls(
     given: Sequence[InputRecording], asked: SlowOptions, guest: "Guest | None"
-) -> tuple[Callable[[], None], Path | None]:
+) -> tuple[list[_Found], Path | None]:
     """Find the slowest of all recordings, and what was around each, by reading each twice.
 
-    Returns a function that prints what was found, and the path of the trace that was written.
+    Returns what was found, and the path of the trace that was written.
     """
-    kind = _CALLS if asked.calls else _IOS
-    findings = of_each(given, lambda one: kind.find(one, asked))
+    cut = asked.cut
+
+    def find(one: InputRecording) -> Slowest | SlowestCalls:
+        wanted = Wanted(asked.most, asked.over_ns, asked.failed)
+        if asked.calls:
+            return slowest.find_calls(
+                cut_of(one.again, cut), WantedCalls(**vars(wanted), every=asked.all_calls)
+            )
+        trace = limiting(one.again, cut)()
+        return slowest.find(trace, wanted, cut.choice(trace.context))
+
+    findings = of_each(given, find)
     if len(findings) > 1:  # of each recording those that are among the slowest of all
         ranked = sorted(
-            (kind.rank(slow), at) for at, (_, found) in enumerate(findings) for slow in found.found
+            (slow.rank(), at) for at, (_, one) in enumerate(findings) for slow in one.found
         )
         kept = Counter(at for _, at in ranked[: asked.most])
         for at, (_, found) in enumerate(findings):
             del found.found[kept[at] :]
     written = None
-    margin = round(asked.margin * 1e9)
     for one, found in findings:
-        second = asked.cut.limited(one.again())
-        written = kind.look_again(found, second, asked.target, margin, asked.force)
-        if asked.functions:
-            read_functions(found, asked.cut.limited(one.again()))
+        second, margin = cut.limited(one.again()), round(asked.margin * 1e9)
+        written = slowest.look_again(found, second, asked.target, margin, asked.force)
+        if asked.functions and isinstance(found, Slowest):
+            slowest.read_functions(found, cut.limited(one.again()))
     if guest is not None:
-        from biotrail.converters.analysis.guests.figures import side_of, sides
+        from biotrail.converters.analysis.guests.figures import sides_of
 
-        known = sides(guest)
-        for slow in [slow for one, found in findings if one is given[0] for slow in found.found]:
-            last = max(slow.requests, key=lambda request: request.number, default=None)
-            if last is not None and last.number in known:
-                slow.side = side_of(guest, *known[last.number])
-    if asked.as_json:
-        return partial(_print_json, findings, kind, asked, several=len(given) > 1), written
-    return partial(_print_text, findings, kind, asked), written
+        for one, found in findings:
+            if one is given[0] and isinstance(found, Slowest):
+                last = [max((r.number for r in slow.requests), default=-1) for slow in found.found]
+                known = sides_of(guest, last)
+                for slow, number in zip(found.found, last, strict=True):
+                    slow.side = known.get(number)
+    return findings, written
 
 
-def _pairs(given: Sequence[InputRecording], asked: SlowOptions) -> Callable[[], None]:
+def _pairs(
+    given: Sequence[InputRecording], asked: SlowOptions
+) -> list[tuple[str, Trace, SlowestPairs]]:
     if asked.calls or asked.functions or asked.failed or asked.target is not None:
         raise click.UsageError("pairs of events have no --calls, --functions, --failed, or -o")
 
-    def find_pairs(one: InputRecording) -> tuple[str, Trace, SlowestPairs]:
+    def find(one: InputRecording) -> tuple[str, Trace, SlowestPairs]:
         opened = cut_of(one.again, asked.cut)
         trace = opened.trace
         if not pairs_in(trace.context.header):
             raise ConversionError(
                 "the log has no pairs of events: record them with biotrail pairs NAME -o LOG"
             )
-        slowest = SlowestPairs(trace.context, asked.most, asked.over_ns)
+        found = SlowestPairs(trace.context, asked.most, asked.over_ns)
         for window in opened.chosen(trace.lifecycles()):
-            slowest.add(window)
-        return one.label, trace, slowest
+            found.add(window)
+        return one.label, trace, found
 
-    found = [of_one for _, of_one in of_each(given, find_pairs)]
-
-    def show() -> None:
-        if asked.as_json:
-            say_json(pairs_as_dict(found, asked.most), indent=2)
-            return
-        screen = console()
-        for number, part in enumerate(slow_text.pair_parts(found, asked.most, screen.width)):
-            if number:
-                screen.print()
-            screen.print(part)
-
-    return show
+    return [of_one for _, of_one in of_each(given, find)]
 
 
-def _print_json(
-    findings: Sequence[tuple[InputRecording, Findings]],
-    kind: _Kind,
-    asked: SlowOptions,
-    *,
-    several: bool,
-) -> None:
-    if several:
-        made: dict[str, Any] = {"format": FORMAT, "wanted": {}, "recordings": [], kind.key: []}
-        for one, found in findings:
-            facts = kind.as_dict(found)
-            made["wanted"] = facts.pop("wanted")
-            made[kind.key] += [{"recording": one.label, **row} for row in facts.pop(kind.key)]
-            del facts["format"]
-            made["recordings"].append(marked(one, facts))
-    else:
-        made = kind.as_dict(findings[0][1])
-    own = kind.key.removesuffix("s")
-    if asked.order == Order.BYTES:
-        made[kind.key].sort(key=lambda row: -row[own]["bytes"])
-    else:
-        made[kind.key].sort(key=lambda row: kind.json_rank(row[own]))
-    say_json(made, indent=2)
-
-
-def _print_text(
-    findings: Sequence[tuple[InputRecording, Findings]], kind: _Kind, asked: SlowOptions
-) -> None:
-    rows = [(one.label, found.trace, found.slowest) for one, found in findings]
+def _print(findings: Sequence[_Found], asked: SlowOptions, *, several: bool) -> None:
     by_size = asked.order == Order.BYTES
-    detail = Detail.LINE if asked.brief else Detail.ALL if asked.verbose else Detail.USUAL
-    say_all(kind.lines(rows, findings[0][1].wanted, detail, by_size))
+    if not asked.as_json:
+        detail = Detail.LINE if asked.brief else Detail.ALL if asked.verbose else Detail.USUAL
+        text = slow_calls_text if asked.calls else slow_text
+        rows: list[Any] = [(one.label, found) for one, found in findings]
+        say_all(text.lines_of_all(rows, detail, by_size))
+        for one, found in findings:
+            say_all(one.about(read_lines(found.trace)))
+        return
+    key = "calls" if asked.calls else "ios"
+    made: dict[str, Any] = {"format": slowest.FORMAT, "wanted": {}, "recordings": [], key: []}
+    ranked: list[tuple[Any, dict[str, Any]]] = []
     for one, found in findings:
-        say_all(one.about(read_lines(found.trace)))
+        facts = slowest.as_dict(found)
+        label = {"recording": one.label} if several else {}
+        ranks = [slow.rank(by_size) for slow in found.found]
+        ranked += zip(ranks, [{**label, **row} for row in facts[key]], strict=True)
+        if several:
+            made["wanted"] = facts.pop("wanted")
+            del facts[key], facts["format"]
+            made["recordings"].append(marked(one, facts))
+        else:
+            made = facts
+    made[key] = [row for _, row in sorted(ranked, key=lambda pair: pair[0])]
+    say_json(made, indent=2)

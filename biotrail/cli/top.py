@@ -35,8 +35,7 @@ from biotrail.text import units, values
 from biotrail.text.printing import say_json
 from biotrail.text.report.verdict import as_dicts, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.top.screen import Show, screen
-from biotrail.text.top.top import Cost, arranged, shortened
+from biotrail.text.top import Cost, Show, arranged, screen, shortened
 
 
 class Watch:

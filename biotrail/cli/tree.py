@@ -21,8 +21,7 @@ from biotrail.cli.options.recordings import (
     recordings,
 )
 from biotrail.converters.analysis.choosing.choosing import matches
-from biotrail.converters.analysis.lives.functions import Functions
-from biotrail.converters.analysis.lives.merged import Merged
+from biotrail.converters.analysis.lives import Functions, Merged
 from biotrail.converters.analysis.stacks.flame import Side, flame_of
 from biotrail.converters.analysis.stacks.stacks import Weight
 from biotrail.converters.analysis.stacks.svg import svg
@@ -182,11 +181,6 @@ class Found:
     count: int = 0
     """Number of all lives that are asked for."""
 
-    @property
-    def kind(self) -> str:
-        """The struct that the log follows."""
-        return self.reader.following.type
-
 
 def find(source: Opened, asked: TreeOptions) -> Found:
     """Read a recording to its end. Raises ConversionError: the log followed no objects."""
@@ -252,7 +246,12 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
         _write_flame(asked.flame, *found[0], asked)
     elif asked.as_folded:
         for one, each in found:
-            say_all(_folded(each, one.label))
+            # As flame graphs take stacks: a line for each that has time of its own.
+            above = [*([one.label] if one.label else []), each.reader.following.type]
+            for names, (_, time) in sorted(each.functions.stacks.items()):
+                words = (n.replace(";", ":").replace("\n", " ") or "?" for n in (*above, *names))
+                if time:
+                    say(f"{';'.join(words)} {time}")
             say_all((f"biotrail: {line}" for line in one.about(_notes(each, asked))), err=True)
     else:
         for each in headed(found):
@@ -289,7 +288,7 @@ def _notes(found: Found, asked: TreeOptions) -> list[str]:
 
 def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
     way = found.reader.following.way
-    made: dict[str, Any] = {"type": found.kind, "way": way, "lives": found.count}
+    made: dict[str, Any] = {"type": found.reader.following.type, "way": way, "lives": found.count}
     if asked.functions:
         made["functions"] = functions_facts(found.functions, asked.limit or 0)
     elif asked.merges(found):
@@ -298,21 +297,6 @@ def _facts(found: Found, asked: TreeOptions) -> dict[str, Any]:
         made["trees"] = [life_facts(life) for life in found.kept]
         made["trees_left_out"] = found.merged.lives - len(found.kept)
     return {**made, "tally": asdict(found.reader.tally), "notes": _notes(found, asked)}
-
-
-def _folded(found: Found, label: str) -> list[str]:
-    """Return lines `TYPE;context;outermost;…;innermost NS`, one per stack, as flame graphs take.
-
-    label: of the recording, the outermost frame; "": there is only one. Stacks without time of
-    their own are left out.
-    """
-    above = [*([label] if label else []), found.kind]
-    return [
-        ";".join(name.replace(";", ":").replace("\n", " ") or "?" for name in (*above, *names))
-        + f" {time}"
-        for names, _, time in found.functions.stacks()
-        if time
-    ]
 
 
 def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOptions) -> None:
@@ -325,16 +309,15 @@ def _write_flame(target: str, one: InputRecording, found: Found, asked: TreeOpti
     flame = flame_of(
         (
             [
-                (found.kind, Side.RECORDING),
+                (found.reader.following.type, Side.RECORDING),
                 (context, Side.COMMAND),
                 *((name, Side.KERNEL) for name in names),
             ],
-            calls,
-            time,
+            (calls, 0, time),
         )
-        for (context, *names), calls, time in found.functions.stacks()
+        for (context, *names), (calls, time) in sorted(found.functions.stacks.items())
     )
-    title = f"{one.file_name}: where each {found.kind} was"
+    title = f"{one.file_name}: where each {found.reader.following.type} was"
     made = svg(flame, Weight.LATENCY, title, [f"{lives}; width: {what}", *notes], _TOLD)
     with output.replacing(target, force=asked.force) as stream:
         stream.write(made.encode("utf-8", "replace"))

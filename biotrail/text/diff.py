@@ -54,7 +54,7 @@ _UP, _DOWN = "▲", "▼"
 
 
 def parts(
-    diff: Diff, names: tuple[str, str], width: int, everything: bool
+    diff: Diff, names: Sequence[str], width: int, everything: bool
 ) -> Iterator[RenderableType]:
     """Yield what to print. names: of A and B. everything: show figures of less interest, too."""
     yield block(_head(diff, names))
@@ -69,7 +69,7 @@ def parts(
     yield block(_foot(diff, everything))
 
 
-def _head(diff: Diff, names: tuple[str, str]) -> list[str]:
+def _head(diff: Diff, names: Sequence[str]) -> list[str]:
     found = []
     for letter, name, side in zip("AB", names, (diff.a, diff.b), strict=True):
         found.append(
@@ -168,7 +168,15 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
         [one.victim, *_row("", figure)[1:2], *_row("", figure)[3:]]
         for one in shown
         for figure in one.figures
-        if everything or figure.marked or _much(figure, one)
+        if everything
+        or figure.marked
+        or any(
+            (mine or 0.0) >= _BLAME_SHARE * (whole or 0.0) > 0
+            for mine, whole in (
+                (figure.a, one.figures[0].a),
+                (figure.b, one.figures[0].b),
+            )
+        )
     ]
     columns = [*columns_of("victim < | part <"), *_COLUMNS[3:]]
     title = f"Whose I/O made whose I/O wait, mean of each I/O, by {diff.blame_by}"
@@ -179,12 +187,6 @@ def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]
     yield with_lines(made, [f"{more} {verb} not compared"] if left else [])
     if said := [line for one in shown for line in _grown(one)]:
         yield block(said)
-
-
-def _much(figure: Figure, one: BlameDiff) -> bool:
-    whole = one.figures[0]
-    sides = (figure.a, whole.a), (figure.b, whole.b)
-    return any((mine or 0.0) >= _BLAME_SHARE * (all_ or 0.0) > 0 for mine, all_ in sides)
 
 
 def _grown(one: BlameDiff) -> Iterator[str]:
@@ -199,24 +201,19 @@ def _grown(one: BlameDiff) -> Iterator[str]:
         if part.marked and (part.difference or 0.0) / whole.difference >= _GROWN_SHARE
     ]
     told.sort(key=lambda part: -abs(part.difference or 0.0))
-    of = [
-        f"{units.duration(abs(part.difference or 0.0))}{_within(part)} "
-        f"{_PART_WORDS.get(part.stage or '', f'of waiting {part.stage}')}"
-        for part in told
-    ]
+    of = []
+    for part in told:
+        between = ""
+        if part.difference_low is not None and part.difference_high is not None:
+            ends = sorted(map(abs, (part.difference_low, part.difference_high)))
+            between = f" ({' to '.join(map(units.duration, ends))})"
+        words = _PART_WORDS.get(part.stage or "", f"of waiting {part.stage}")
+        of.append(f"{units.duration(abs(part.difference or 0.0))}{between} {words}")
     yield (
         f"* {one.victim}: the mean {'grew' if up else 'fell'} by "
         f"{units.duration(abs(whole.difference))}, from {units.duration(whole.a)} to "
         f"{units.duration(whole.b)}: " + (" and ".join(of) or "no part of it surely") + "."
     )
-
-
-def _within(part: Figure) -> str:
-    if part.difference_low is None or part.difference_high is None:
-        return ""
-    ends = sorted(map(abs, (part.difference_low, part.difference_high)))
-    low, high = map(units.duration, ends)
-    return f" ({low} to {high})"
 
 
 def _shown(figure: Figure) -> bool:
@@ -233,6 +230,21 @@ def _row(operation: str, figure: Figure) -> list[str]:
     change = "-" if not figure.difference else _points(figure.difference, figure.unit)
     if figure.relative is not None and (figure.relative_low is not None or not figure.differs):
         change = _per_cent(figure.relative)
+    if figure.differs is None:
+        interval = figure.why or "-"
+    elif figure.relative_low is not None and figure.relative_high is not None:
+        interval = f"{_per_cent(figure.relative_low)} … {_per_cent(figure.relative_high)}"
+    else:
+        ends = (figure.difference_low or 0.0, figure.difference_high or 0.0)
+        interval = " … ".join(_points(end, figure.unit) for end in ends)
+    # Of two recordings, what differs; else an arrow up or down for a figure that changed.
+    mark = ""
+    if figure.by_recorder and figure.marked:
+        mark = "differs by recording"
+    elif figure.changed is None and figure.differs:
+        mark = "differs"
+    elif figure.changed:
+        mark = f"{_UP if (figure.difference or 0) > 0 else _DOWN} changed"
     return [
         operation,
         _of(figure),
@@ -240,8 +252,8 @@ def _row(operation: str, figure: Figure) -> list[str]:
         _value(figure.a, figure.unit),
         _value(figure.b, figure.unit),
         change,
-        _interval(figure),
-        _mark(figure),
+        interval,
+        mark,
     ]
 
 
@@ -273,15 +285,6 @@ def _value(value: float | None, unit: str) -> str:
     return f"{value:,.0f}" if unit == "1/s" else f"{value:.2f}"
 
 
-def _interval(figure: Figure) -> str:
-    if figure.differs is None:
-        return figure.why or "-"
-    if figure.relative_low is not None and figure.relative_high is not None:
-        return f"{_per_cent(figure.relative_low)} … {_per_cent(figure.relative_high)}"
-    ends = (figure.difference_low or 0.0, figure.difference_high or 0.0)
-    return " … ".join(_points(end, figure.unit) for end in ends)
-
-
 def _points(difference: float, unit: str) -> str:
     """Return a signed difference in the figure's unit; of shares, in percentage points."""
     if unit == "share":
@@ -292,17 +295,6 @@ def _points(difference: float, unit: str) -> str:
 
 def _per_cent(share: float) -> str:
     return f"{100 * share:+.1f} %" if abs(share) < 10 else f"x {1 + share:,.1f}"
-
-
-def _mark(figure: Figure) -> str:
-    """Return an arrow up or down for a figure that changed; of two recordings, what differs."""
-    if figure.by_recorder and figure.marked:
-        return "differs by recording"
-    if figure.changed is None and figure.differs:
-        return "differs"
-    if not figure.changed:
-        return ""
-    return f"{_UP} changed" if (figure.difference or 0) > 0 else f"{_DOWN} changed"
 
 
 def _foot(diff: Diff, everything: bool) -> list[str]:
@@ -327,31 +319,23 @@ def _foot(diff: Diff, everything: bool) -> list[str]:
             "(biotrail diff --record 3 -- A-COMMAND -- B-COMMAND), or give runs of one load by "
             "--equal",
         ]
-    found += _by_recorder(diff)
-    if diff.compared and not everything:
-        found.append("figures of less interest that are alike are left out: --all shows them")
-    return found
-
-
-def _by_recorder(diff: Diff) -> list[str]:
-    """Return which stages differ by no more than the recorder's own programs; none: no line."""
     told = [
         f"{operation.operation} {one.stage} ({units.duration(one.recorder_a)} in A, "
         f"{units.duration(one.recorder_b)} in B)"
         for device in diff.devices
         for operation in device.operations
         for one in operation.figures
-        if one.by_recorder
-        and one.of == "bios"
-        and one.recorder_a is not None
-        and one.recorder_b is not None
+        if one.by_recorder and one.of == "bios"
+        if one.recorder_a is not None and one.recorder_b is not None
     ]
-    if not told:
-        return []
-    return [
-        "not told whether it changed, as the means differ by no more than what the recorder's own "
-        f"programs took: {', '.join(dict.fromkeys(told))}"
-    ]
+    if told:
+        found.append(
+            "not told whether it changed, as the means differ by no more than what the recorder's "
+            f"own programs took: {', '.join(dict.fromkeys(told))}"
+        )
+    if diff.compared and not everything:
+        found.append("figures of less interest that are alike are left out: --all shows them")
+    return found
 
 
 def _changed(diff: Diff) -> list[str]:

@@ -2,13 +2,13 @@
 """Show a fleet's report in tables for people."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.fleet.closing import LEAST_PEERS
-from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport
+from biotrail.converters.analysis.fleet.tree import Deviation, FleetReport
 from biotrail.text import units
 from biotrail.text.blame import matrix, share
 from biotrail.text.columns import Column, block, columns_of, table, with_more, without_repeats
@@ -34,15 +34,36 @@ _PER_CENT = 100
 def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
     most = MOST_ROWS if limit is None else limit
     yield block(head(report))
-    yield _operations(report, width)
-    yield _stages(report.total, width)
+    operations = report.total.operations
+    rows = [
+        [one.operation, *work(one.bios), *times(one.bios.latency), *tail(one.bios)]
+        for one in operations
+    ]
+    columns = [Column("operation", left=True), *WORK, *TIMES]
+    yield with_tail("From queue to completion (Q2C), of all hosts", columns, rows, width)
+    rows = [row for one in operations for row in stage_rows(one.bios, [one.operation])]
+    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
+    yield table("Where the time goes", columns, without_repeats(rows, 1), width)
     yield _groups(report, width, most)
     yield from _said(report, most)
     if report.blame is not None:
         yield from _blame(report, report.blame, width, most)
     yield from _outliers(report, width, most)
     if report.incomplete:
-        yield _incomplete(report, width, most)
+        incomplete, more = first(report.incomplete, most)
+        rows = [
+            [
+                one.host,
+                one.files[0],
+                units.count(one.lost_records),
+                "no end" if one.interrupted else "",
+                one.problems[0] if one.problems else "",
+            ]
+            for one in incomplete
+        ]
+        columns = columns_of("host < | file < | lost | end < | damage <")
+        made = table("Recordings that are not complete", columns, rows, width)
+        yield with_more(made, more)
     if report.left_out:
         rows, more = first([[one.file, one.why] for one in report.left_out], most)
         columns = columns_of("file < | why <")
@@ -76,21 +97,6 @@ def head(report: FleetReport) -> list[str]:
     else:
         found.append("every file was read, and nothing is missing from them")
     return found
-
-
-def _operations(report: FleetReport, width: int) -> RenderableType:
-    rows = [
-        [one.operation, *work(one.bios), *times(one.bios.latency), *tail(one.bios)]
-        for one in report.total.operations
-    ]
-    columns = [Column("operation", left=True), *WORK, *TIMES]
-    return with_tail("From queue to completion (Q2C), of all hosts", columns, rows, width)
-
-
-def _stages(total: FleetGroup, width: int) -> RenderableType:
-    rows = [row for one in total.operations for row in stage_rows(one.bios, [one.operation])]
-    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
-    return table("Where the time goes", columns, without_repeats(rows, 1), width)
 
 
 def _groups(report: FleetReport, width: int, limit: int) -> RenderableType:
@@ -132,7 +138,16 @@ def _blame(
 ) -> Iterator[RenderableType]:
     heads = columns_of("victim < | I/Os @2 | time | mean")
     shown, more = first(victims, limit)
-    rows = [([one.name, units.count(one.ios), *_times(one)], one.parts) for one in shown]
+    rows = [
+        (
+            [
+                *(one.name, units.count(one.ios)),
+                *map(units.duration, (one.wait_ns, one.mean_ns)),
+            ],
+            one.parts,
+        )
+        for one in shown
+    ]
     title = f"Whose I/O made whose I/O wait, by {report.blame_by}, of all hosts"
     yield with_more(matrix(title, heads, rows, width), more, "victim")
     behind = [
@@ -147,16 +162,15 @@ def _blame(
     if not top:
         return
     cells = [
-        [host, one.name, culprit, units.duration(ns), share(ns, one.wait_ns), *_times(one)[1:]]
+        [
+            *(host, one.name, culprit, units.duration(ns), share(ns, one.wait_ns)),
+            units.duration(one.mean_ns),
+        ]
         for ns, host, one, culprit in top
     ]
     columns = columns_of("host < | victim < | behind < | time | of its time | mean")
     made = table("Waiting behind others, by host", columns, cells, width)
     yield with_more(made, more)
-
-
-def _times(one: Waited) -> list[str]:
-    return [units.duration(one.wait_ns), units.duration(one.mean_ns)]
 
 
 def _outliers(report: FleetReport, width: int, limit: int) -> Iterator[RenderableType]:
@@ -208,19 +222,3 @@ def _row(one: Deviation) -> list[str]:
         interval,
         "-" if one.spreads is None else f"{one.spreads:+.1f}",
     ]
-
-
-def _incomplete(report: FleetReport, width: int, limit: int) -> RenderableType:
-    shown, more = first(report.incomplete, limit)
-    rows: list[Sequence[str]] = [
-        [
-            one.host,
-            one.files[0],
-            units.count(one.lost_records),
-            "no end" if one.interrupted else "",
-            *([one.problems[0]] if one.problems else [""]),
-        ]
-        for one in shown
-    ]
-    columns = columns_of("host < | file < | lost | end < | damage <")
-    return with_more(table("Recordings that are not complete", columns, rows, width), more)

@@ -55,32 +55,24 @@ def text_lines(
     total = sum(group.sums.weight(by) for group in groups)
     shown, more = first(groups, limit)
     for group in shown:
-        yield from _block(group, by, total, offsets)
+        sums = group.sums
+        share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
+        what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}
+        bios, size = units.plural(sums.bios, "bio"), units.size(sums.bytes)
+        yield f"{sums.comm}: {bios}, {size}, {share}{what[by]}"
+        yield from _frame_lines(group.stack, offsets)
+        yield from _histogram(sums)
+        yield ""
     if more:
         count = units.plural(sum(group.sums.bios for group in groups[len(shown) :]), "bio")
         yield left_out(more, "stack", f"with {count}")
         yield ""
-    bios = sum(group.sums.bios for group in groups)
-    size = sum(group.sums.bytes for group in groups)
+    every = units.plural(sum(group.sums.bios for group in groups), "bio")
+    size = units.size(sum(group.sums.bytes for group in groups))
     known = [group for group in groups if group.sums.stack >= 0]
     distinct = len({tuple(_frame_lines(group.stack, offsets)) for group in known})
-    yield (
-        f"{units.plural(bios, 'bio')}, {units.size(size)}, from "
-        f"{units.plural(distinct, 'distinct stack')}"
-    )
+    yield f"{every}, {size}, from {units.plural(distinct, 'distinct stack')}"
     yield from notes(trace, table, stacks)
-
-
-def _block(group: Group, by: Weight, total: int, offsets: bool) -> Iterator[str]:
-    sums = group.sums
-    share = f"{100 * sums.weight(by) / total:.1f} % of " if total else ""
-    what = {Weight.COUNT: "all bios", Weight.BYTES: "all bytes", Weight.LATENCY: "all time"}[by]
-    yield (
-        f"{sums.comm}: {units.plural(sums.bios, 'bio')}, {units.size(sums.bytes)}, {share}{what}"
-    )
-    yield from _frame_lines(group.stack, offsets)
-    yield from _histogram(sums)
-    yield ""
 
 
 def _frame_lines(stack: Stack, offsets: bool) -> Iterator[str]:

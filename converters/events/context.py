@@ -19,15 +19,12 @@ from biotrail.recorder.schema.records import BLK_STATUS
 # Titles of processes: what they call themselves, or which script an interpreter runs.
 
 
-class Titles:
-    """Titles by process id, from notes; they grow while a log is read."""
-
-    def __init__(self) -> None:
-        self._by_pid: dict[int, dict[str, str]] = {}
+class Titles(dict[int, dict[str, str]]):
+    """Titles by process id and thread's name, the newest last; they grow while a log is read."""
 
     def add(self, note: Mapping[str, Mapping[str, str]]) -> None:
         for pid, one in note.items():
-            names = self._by_pid.setdefault(int(pid), {})
+            names = self.setdefault(int(pid), {})
             names.pop(one.get("comm", ""), None)  # so that the newest is the last
             names[one.get("comm", "")] = one.get("title", "")
 
@@ -37,7 +34,7 @@ class Titles:
         comm: the name of one of its threads. Where the process had a title when it was called so
         itself, that is meant: its id may be another's later, and a title goes with a new program.
         """
-        names = self._by_pid.get(-1 if pid is None else pid)
+        names = self.get(-1 if pid is None else pid)
         if not names:
             return None
         found = names.get(comm or "")
@@ -52,12 +49,6 @@ def called(process: str, title: str | None) -> str:
 
 
 PASSTHROUGH_OPS = frozenset({"drv_in", "drv_out", "scsi_in", "scsi_out"})
-
-
-def _header_map(source: Mapping[str, Any], key: str, default: dict[str, int]) -> dict[str, int]:
-    """Return `source[key]` as a new str → int dict, or a copy of `default`."""
-    found = source.get(key)
-    return {str(k): int(v) for k, v in found.items()} if found else dict(default)
 
 
 class Context:
@@ -84,12 +75,22 @@ class Context:
         # blktrace's files do not say what is recorded.
         is_blktrace = header.get("backend") == "blktrace"
         self.records_bios = letters is None or ("Q" in letters and not is_blktrace)
+        self.is_light = header.get("events", {}).get("set") == "light"
+        self.log_id = str(header.get("log_id", "0" * 32))
+        self.host = str(header.get("host", {}).get("name", "unknown host"))
+        self.machine = str(header.get("host", {}).get("machine", ""))
+        self.has_files = "files" in header
+        self.path_parts: frozenset[str] = frozenset(header.get("path", {}).get("parts", ()))
+        """Parts of the path that the log records (`schema.records.PATH_PARTS`)."""
+        self.counts_losses = header.get("counts_skips") is True
+        """Whether every record missed was counted: what has none then did not happen."""
         kernel = header.get("kernel", {})
-        ops = _header_map(kernel, "op_enum", OPS)
+        ops = kernel.get("op_enum") or OPS
         self._op_names = {number: name.lower() for name, number in ops.items()}
-        self._flag_bits = _header_map(kernel, "flag_bits", FLAGS)
-        self._devices: dict[int, dict[str, Any]] = {}
-        self.add_devices(header.get("devices", []))
+        self._flag_bits: dict[str, int] = kernel.get("flag_bits") or FLAGS
+        self.devices: dict[int, dict[str, Any]] = {}
+        """Entries of devices by dev_t, each the newest."""
+        self.add_note("devices", header)
         self.cgroups: dict[int, str] = {}
         self.cgroup_names = CgroupNames(self.cgroups)
         self.titles = Titles()
@@ -102,50 +103,22 @@ class Context:
         self.wait_stacks: dict[int, tuple[str, ...]] = {}
         self.site_stacks: dict[int, list[list[Any]]] = {}
         self.call_timing: dict[str, Any] | None = None
+        self.calls_timed_until: int | None = None
+        """When (ns) the recorder ceased to time calls, over its budget; None: it did not."""
         self.paused: list[dict[str, Any]] = []
         self.cpus: list[dict[str, Any]] = []
-
-    @property
-    def calls_timed_until(self) -> int | None:
-        """When (ns) the recorder ceased to time calls, over its budget; None: it did not."""
-        return None if self.call_timing is None else int(self.call_timing["until"])
-
-    @property
-    def has_files(self) -> bool:
-        return "files" in self.header
-
-    @property
-    def path_parts(self) -> frozenset[str]:
-        """Parts of the path that the log records (`schema.records.PATH_PARTS`)."""
-        path = self.header.get("path")
-        parts = path.get("parts") if isinstance(path, dict) else None
-        return frozenset(p for p in parts or () if isinstance(p, str)) if parts else frozenset()
-
-    @property
-    def is_light(self) -> bool:
-        events = self.header.get("events")
-        return isinstance(events, dict) and events.get("set") == "light"
-
-    @property
-    def machine(self) -> str:
-        return str(self.header.get("host", {}).get("machine", ""))
-
-    @property
-    def counts_losses(self) -> bool:
-        """Whether every record missed was counted: what has none then did not happen."""
-        return self.header.get("counts_skips") is True
 
     def add_note(self, name: str, payload: Mapping[str, Any]) -> None:
         """Take the facts from a note of the log; a note of another name is ignored."""
         if name == "devices":
-            self.add_devices(payload.get("devices", []))
+            for device in payload.get("devices", []):
+                self.devices[int(device["dev"])] = dict(device)
         elif name == "cgroups":
             paths = payload.get("cgroups", payload)
             self.cgroups.update({int(k): str(v) for k, v in paths.items()})
             self.cgroup_names.changes += 1
         elif name == "containers":
             self.cgroup_names.add(payload)
-            self.cgroup_names.changes += 1
         elif name == "titles":
             self.titles.add(payload)
         elif name == "mounts":
@@ -156,23 +129,11 @@ class Context:
             self.site_stacks.update({int(k): v for k, v in payload.get("site", {}).items()})
         elif name == "call_timing":
             self.call_timing = dict(payload)
+            self.calls_timed_until = int(payload["until"])
         elif name == "cpus":
             self.cpus.append(dict(payload))
         elif name == "paused":
             self.paused.append(dict(payload))
-
-    def add_devices(self, devices: list[dict[str, Any]]) -> None:
-        """Add entries of devices, each replacing an earlier one of the same dev_t."""
-        for device in devices:
-            self._devices[int(device["dev"])] = dict(device)
-
-    @property
-    def log_id(self) -> str:
-        return str(self.header.get("log_id", "0" * 32))
-
-    @property
-    def host(self) -> str:
-        return str(self.header.get("host", {}).get("name", "unknown host"))
 
     def wall_clock(self, monotonic_ns: int) -> str | None:
         """Return a CLOCK_MONOTONIC time as UTC text, by the nearest clock reading; None without."""
@@ -183,41 +144,32 @@ class Context:
         moment = datetime.fromtimestamp(realtime // 10**9, UTC)
         return f"{moment:%Y-%m-%d %H:%M:%S}.{realtime % 10**9 // 1000:06d}Z"
 
-    @property
-    def devices(self) -> dict[int, dict[str, Any]]:
-        return self._devices
-
     def device_name(self, dev: int) -> str:
         """Return a device's name, the device mapper's for dm; else `major:minor`."""
-        entry = self._devices.get(int(dev))
+        entry = self.devices.get(int(dev))
         if entry is None:
             return dev_text(int(dev)) if dev else "unknown device"
         return str(entry.get("dm_name") or entry.get("name") or dev_text(int(dev)))
 
     def device_label(self, dev: int) -> str:
         name = self.device_name(dev)
-        return name if int(dev) not in self._devices else f"{name} ({dev_text(int(dev))})"
-
-    def is_partition_of(self, part: int, disk: int) -> bool:
-        entry = self._devices.get(int(part))
-        return entry is not None and part != disk and entry.get("disk") == disk
+        return name if int(dev) not in self.devices else f"{name} ({dev_text(int(dev))})"
 
     def partition_start(self, part: int, disk: int) -> int | None:
         """Return the first sector of a partition on a disk; None: not listed, or not known."""
-        if not self.is_partition_of(part, disk):
-            return None
-        start = self._devices[int(part)].get("start")
+        entry = self.devices.get(int(part), {})
+        start = entry.get("start") if part != disk and entry.get("disk") == disk else None
         return None if start is None else int(start)
 
     def lower_devices(self, dev: int) -> list[int]:
         """Return the dev_t of the devices directly below: slaves of dm and md, a loop's file's."""
-        entry = self._devices.get(int(dev), {})
+        entry = self.devices.get(int(dev), {})
         below = [int(d) for d in entry.get("stacked_on", [])]
         backing = entry.get("loop", {}).get("backing_dev")
         return [*below, int(backing)] if backing is not None else below
 
     def disk_of(self, dev: int) -> int:
-        return int(self._devices.get(int(dev), {}).get("disk", dev))
+        return int(self.devices.get(int(dev), {}).get("disk", dev))
 
     def op_number(self, name: str) -> int:
         """Return the recording kernel's number of an operation such as "flush", or -1."""

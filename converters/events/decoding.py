@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A chunk of a log as `Events`: the records of its rings' blocks, found and sorted by time."""
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -12,69 +12,70 @@ from biotrail.converters.events import decoding_loops as loops
 from biotrail.converters.events.events import (
     RAW_WORDS,
     Events,
-    UngatheredEvents,
-    fields_of,
     kind_table,
 )
 from biotrail.converters.events.tables import I64
 from biotrail.recorder.log import Chunk
-from biotrail.recorder.schema.records import BLOCK_BYTES, RECORDS, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import BY_KIND, RECORDS, Kind, sizes
 
-_BLOCK_WORDS = BLOCK_BYTES // 8
-_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 _PAD = int(Kind.PAD)
 _KNOWN = kind_table(r.kind for r in RECORDS)
 
 
-@dataclass
-class Decoded:
-    """One chunk's events in time order, with `number` still 0, and counts of undecoded data."""
-
-    events: Events
-    unknown: dict[int, int]
-    """Records of kinds that the log's schema has but this reader does not know, by kind."""
-    unreadable_bytes: int
-    """Bytes skipped up to the next block because no record of the schema begins there."""
-
-
 class Decoder:
-    """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's)."""
+    """Decoder of chunks, by the record sizes of the log's own schema (None: this reader's).
+
+    unknown: records of kinds that the log's schema has but this reader does not know, by kind.
+    unreadable_bytes: bytes skipped up to the next block because no record of the schema begins
+    there. Both count over all chunks decoded.
+    """
 
     def __init__(self, schema: Sequence[dict[str, Any]] | None = None) -> None:
         """schema: the header's; kinds that it does not list have this reader's sizes."""
-        sizes = {int(r.kind): r.size for r in RECORDS}
-        sizes.update({int(str(e["kind"])): int(str(e["size"])) for e in schema or ()})
-        self._words = np.zeros(256, dtype=np.int64)
-        for kind, size in sizes.items():
-            self._words[kind] = size // 8
+        self.unknown: Counter[int] = Counter()
+        self.unreadable_bytes = 0
+        self._words = sizes().astype(np.int64) // 8
+        self._absent_fields: list[tuple[int, int, np.uint64]] = []
+        """(kind, word, mask of bits to keep) per field that the schema does not list."""
+        for entry in schema or ():
+            kind, listed = int(entry["kind"]), {f["name"] for f in entry.get("fields", ())}
+            self._words[kind] = int(entry["size"]) // 8
+            if kind not in set(Kind) or not listed:
+                continue
+            fields: dict[str, Any] = dict(BY_KIND[Kind(kind)].dtype.fields or {})
+            for name, (dtype, offset) in fields.items():
+                if name not in listed and dtype.itemsize < 8:
+                    bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
+                    mask = np.uint64(~bits & (1 << 64) - 1)
+                    self._absent_fields.append((kind, offset // 8, mask))
         self._words[_PAD] = 0
-        self._absent_fields = _absent_fields(schema or ())
         self._shorter = {
             int(r.kind): int(self._words[r.kind])
             for r in RECORDS
             if r.kind != _PAD and self._words[r.kind] * 8 < r.size
         }
 
-    def decode(self, chunk: Chunk) -> Decoded:
+    def decode(self, chunk: Chunk) -> Events:
         """Return all records of a chunk, sorted by time, then in the order of the segments.
 
-        Records of kinds in the log's schema that this reader does not know are counted by kind and
-        left out. Bytes that no record of the schema begins at, up to the end of their ring block,
-        and a segment's last incomplete word count as unreadable; what follows a PAD in its block is
-        skipped, uncounted. Fields that the log's schema lacks are 0. Times are the 64-bit ones
-        nearest to the chunk's clock; those before the clock began, in damaged logs alone, are 0.
+        Their `number` is 0. Records of kinds in the log's schema that this reader does not know are
+        counted by kind and left out. Bytes that no record of the schema begins at, up to the end of
+        their ring block, and a segment's last incomplete word count as unreadable; what follows a
+        PAD in its block is skipped, uncounted. Fields that the log's schema lacks are 0. Times are
+        the 64-bit ones nearest to the chunk's clock; those before the clock began, in damaged logs
+        alone, are 0.
         """
         # The recorder writes whole words; a partial word occurs in damaged or fuzzed logs only.
-        partial_bytes = sum(len(s.data) % 8 for s in chunk.segments)
+        self.unreadable_bytes += sum(len(s.data) % 8 for s in chunk.segments)
         segments = [s for s in chunk.segments if len(s.data) >= 8]
         if not segments:
-            return Decoded(Events.empty(), {}, partial_bytes)
+            return Events.empty()
         whole = [s.data[: len(s.data) // 8 * 8] for s in segments]
         words: I64 = np.frombuffer(b"".join([*whole, bytes(8 * RAW_WORDS)]), "<i8")
         found, times = np.empty((2, len(words)), np.int64)
         cpus = np.empty(len(words), np.uint16)
         unknown, known = np.zeros(256, np.int64), _KNOWN.view(np.uint8)
-        bounds, base, unread = [0], 0, 0
+        bounds, base = [0], 0
         now = int(chunk.clock["monotonic"])
         for segment in segments:
             length = len(segment.data) // 8
@@ -92,7 +93,8 @@ class Decoder:
             )
             cpus[bounds[-1] : count] = segment.cpu
             bounds.append(count)
-            base, unread = base + length, unread + bad
+            base += length
+            self.unreadable_bytes += bad * 8
         count = bounds[-1]
         found, times, cpus = found[:count], np.maximum(times[:count], 0), cpus[:count]
         if all(loops.is_sorted(times[first:last]) for first, last in pairwise(bounds)):
@@ -103,26 +105,12 @@ class Decoder:
         at, ts = np.empty((2, count), np.int64)
         cpu = np.empty(count, np.uint16)
         loops.sort(found, order, cpus, times, at, cpu, ts)
-        events = UngatheredEvents(ts, cpu, np.zeros(count, np.int64), words, at)
+        events = Events(ts, cpu, np.zeros(count, np.int64), (words, at))
         # Fields that the log's schema lacks would show what follows a shorter record, or padding.
         for kind, size in self._shorter.items():
             events.raw[events.rows(kind), size:] = 0
         for kind, word, mask in self._absent_fields:
             events.raw[events.rows(kind), word] &= mask
-        kinds = np.flatnonzero(unknown)
-        by_kind = dict(zip(kinds.tolist(), unknown[kinds].tolist(), strict=True))
-        return Decoded(events, by_kind, unread * 8 + partial_bytes)
-
-
-def _absent_fields(schema: Sequence[dict[str, Any]]) -> list[tuple[int, int, np.uint64]]:
-    """Return (kind, word, mask of bits to keep) per field that a log's schema does not list."""
-    masks = []
-    for entry in schema:
-        if int(entry["kind"]) not in set(Kind):
-            continue
-        listed = {str(field["name"]) for field in entry.get("fields", ())}
-        for name, (dtype, offset) in fields_of(Kind(int(entry["kind"]))).items():
-            if listed and name not in listed and dtype.itemsize < 8:
-                bits = ((1 << dtype.itemsize * 8) - 1) << offset % 8 * 8
-                masks.append((int(entry["kind"]), offset // 8, np.uint64(~bits & (1 << 64) - 1)))
-    return masks
+        for kind in np.flatnonzero(unknown).tolist():
+            self.unknown[kind] += int(unknown[kind])
+        return events

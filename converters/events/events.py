@@ -5,8 +5,7 @@ Each event keeps its raw record (`Events.raw`, padded to eight words): columns a
 when first used, and windows pass events on without decoding them again.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events import decoding_loops as loops
-from biotrail.converters.events.array_steps import disordered
 from biotrail.converters.events.path_column import PathColumn
 from biotrail.converters.events.tables import (
     I32,
     I64,
-    SECTOR_BYTES,
     U8,
     U16,
     U32,
@@ -30,6 +27,7 @@ from biotrail.converters.events.tables import (
 from biotrail.recorder.schema.records import BY_KIND, RECORDS, TIMESTAMP_BITS, Kind
 
 RAW_WORDS = 8
+_RAW_BYTES = 8 * RAW_WORDS
 NO_STACK = -1
 _NEAR = 4
 """Rows after its Q or C in which a record that says more of it mostly is."""
@@ -61,54 +59,53 @@ _NO_DEV = kind_table({Kind.CHAIN, *range(Kind.STACK, Kind.PAD + 1)} - {Kind.LIGH
 """Kinds without a device: names, stacks, files, the path beside the block layer, CHAIN."""
 
 
-def _padded(dtype: np.dtype[np.void]) -> np.dtype[np.void]:
-    """Return a record's dtype as long as a row of `Events.raw`, which can be viewed as it."""
-    names = list(dtype.names or ())
-    fields: dict[str, Any] = dict(dtype.fields or {})
-    return np.dtype(
-        {
-            "names": names,
-            "formats": [fields[n][0] for n in names],
-            "offsets": [fields[n][1] for n in names],
-            "itemsize": RAW_WORDS * 8,
-        }
-    )
+_PADDED = {
+    r.kind: np.dtype([*r.dtype.descr, ("", f"V{_RAW_BYTES - r.size}")])[[f.name for f in r.fields]]
+    for r in RECORDS
+}
+"""A record's dtype as long as a row of `Events.raw`, which can be viewed as it."""
 
 
-def fields_of(kind: Kind) -> dict[str, Any]:
-    """Return (dtype, byte offset) of each field of a kind's record, by field name."""
-    return dict(BY_KIND[kind].dtype.fields or {})
-
-
-_PADDED = {r.kind: _padded(r.dtype) for r in RECORDS}
-
-
-@dataclass
 class Events:
     """Events of all kinds as columns of one length, sorted by (ts, arrival).
 
     ts: int64 ns of CLOCK_MONOTONIC. cpu: uint16. number: int64, the event's index in the
     whole log. raw: uint64 of shape (rows, 8), the records, stored column by column because
-    readers take one field of many rows.
+    readers take one field of many rows. stack: per row, stack ids of a Q (kernel << 32 | user,
+    signed), else NO_STACK; None: no stacks. file: per row, row in FileNames of a Q's file, else -1;
+    None: no event has a file. path: per row, what is known of the path beside the block layer;
+    None: nothing.
     """
 
-    ts: I64
-    cpu: U16
-    number: I64
-    raw: U64
-    stack: I64 | None = None
-    """Per row: stack ids of a Q (kernel << 32 | user, signed), else NO_STACK; None: no stacks."""
-    file: I32 | None = None
-    """Per row: row in FileNames of a Q's file, else -1; None: no event has a file."""
-    path: PathColumn | None = None
-    """Per row: what is known of the path beside the block layer; None: nothing."""
+    def __init__(
+        self,
+        ts: I64,
+        cpu: U16,
+        number: I64,
+        raw: U64 | tuple[I64, I64],
+        stack: I64 | None = None,
+        file: I32 | None = None,
+        path: PathColumn | None = None,
+    ) -> None:
+        """raw: or (a chunk's words, with seven more behind the last record; each record's first).
+
+        Most of these are copied once, into the window that they are joined to.
+        """
+        self.ts, self.cpu, self.number = ts, cpu, number
+        self.stack, self.file, self.path = stack, file, path
+        if isinstance(raw, tuple):
+            self._in_chunk = raw
+        else:
+            self.raw = raw
 
     def __len__(self) -> int:
         return len(self.ts)
 
-    def end(self, rows: EventRows) -> U64:
-        """Return per given row the first sector past the event's range, uint64."""
-        return self.sector[rows] + self.bytes[rows].astype(np.uint64) // np.uint64(SECTOR_BYTES)
+    @cached_property
+    def raw(self) -> U64:
+        words = np.empty((RAW_WORDS, len(self)), np.uint64)
+        loops.gather(*self._in_chunk, words.view(np.int64), 0)
+        return words.T
 
     @cached_property
     def kind(self) -> U8:
@@ -190,7 +187,8 @@ class Events:
         name: a field of one number (1 to 8 bytes; no text, no array). Raises KeyError: the kind has
         no such field.
         """
-        dtype, offset = fields_of(kind)[name][:2]
+        fields: Mapping[str, Any] = BY_KIND[kind].dtype.fields or {}
+        dtype, offset = fields[name][:2]
         words: U64 = self.raw.T[offset // 8]
         if words.flags.c_contiguous and offset % dtype.itemsize == 0:
             parts: NDArray[Any] = words.view(dtype)
@@ -227,11 +225,16 @@ class Events:
 
     def take(self, rows: EventRows | Bool | slice) -> "Events":
         """Return the given rows as new Events: a copy for indices and masks, views for a slice."""
+        raw: U64 | tuple[I64, I64]
+        if "raw" in vars(self):
+            raw = self.raw.T[:, rows].T
+        else:
+            raw = self._in_chunk[0], self._in_chunk[1][rows]
         return Events(
             self.ts[rows],
             self.cpu[rows],
             self.number[rows],
-            self.raw.T[:, rows].T,
+            raw,
             None if self.stack is None else self.stack[rows],
             None if self.file is None else self.file[rows],
             None if self.path is None else self.path.take(rows),
@@ -255,85 +258,69 @@ class Events:
         parts = [p for p in parts if len(p)]
         if len(parts) <= 1:
             return parts[0] if parts else Events.empty()
+        words = np.empty((RAW_WORDS, sum(map(len, parts))), np.uint64)
+        at = 0
+        for part in parts:
+            if "raw" in vars(part):
+                words[:, at : at + len(part)] = part.raw.T
+            else:
+                loops.gather(*part._in_chunk, words.view(np.int64), at)
+            at += len(part)
         joined = Events(
             np.concatenate([p.ts for p in parts]),
             np.concatenate([p.cpu for p in parts]),
             np.concatenate([p.number for p in parts]),
-            np.empty((RAW_WORDS, sum(map(len, parts))), np.uint64).T,
+            words.T,
+            path=PathColumn.joined([p.path for p in parts], [len(p) for p in parts]),
         )
-        at = 0
-        for part in parts:
-            part._copy_words(joined.raw.T, at)
-            at += len(part)
-        joined.stack = _joined([p.stack for p in parts], parts, np.int64(-1))
-        joined.file = _joined([p.file for p in parts], parts, np.int32(-1))
-        joined.path = PathColumn.joined([p.path for p in parts], [len(p) for p in parts])
-        for first, last in disordered([p.ts for p in parts]):
-            joined._sort(slice(first, last))
+        if any(p.stack is not None for p in parts):
+            none = [np.full(len(p), NO_STACK, np.int64) for p in parts]
+            stacks = [n if p.stack is None else p.stack for p, n in zip(parts, none, strict=True)]
+            joined.stack = np.concatenate(stacks)
+        if any(p.file is not None for p in parts):
+            absent = [np.full(len(p), -1, np.int32) for p in parts]
+            files = [n if p.file is None else p.file for p, n in zip(parts, absent, strict=True)]
+            joined.file = np.concatenate(files)
+        for first, last in _disordered([p.ts for p in parts]):
+            rows = slice(first, last)
+            order = np.argsort(joined.ts[rows], kind="stable")
+            words[:, rows] = words[:, rows][:, order]
+            at_path = None if joined.path is None else joined.path.at
+            for column in (
+                joined.ts,
+                joined.cpu,
+                joined.number,
+                joined.stack,
+                joined.file,
+                at_path,
+            ):
+                if column is not None:
+                    column[rows] = column[rows][order]
         return joined
 
-    def _copy_words(self, words: U64, first: int) -> None:
-        words[:, first : first + len(self)] = self.raw.T
 
-    def _sort(self, rows: slice) -> None:
-        """Sort a stretch of new Events by time, in place; rows of one time keep their order."""
-        order = np.argsort(self.ts[rows], kind="stable")
-        words = self.raw.T
-        words[:, rows] = words[:, rows][:, order]
-        for column in (self.ts, self.cpu, self.number):
-            column[rows] = column[rows][order]
-        for named in (self.stack, self.file, None if self.path is None else self.path.at):
-            if named is not None:
-                named[rows] = named[rows][order]
+def _disordered(times: Sequence[I64]) -> list[tuple[int, int]]:
+    """Return the stretches [first, last) of joined rows that have to be sorted, ascending.
 
-
-class UngatheredEvents(Events):
-    """Events of a chunk whose records are still where the chunk has them.
-
-    `raw` is made when it is asked for. Most are not asked: they are copied once, into the window
-    that they are joined to.
+    times: ns, of each part, none empty, each sorted. All rows outside of a stretch are in order
+    with each other and with it: parts overlap at their borders only, as the chunks of a log do.
     """
-
-    def __init__(self, ts: I64, cpu: U16, number: I64, words: I64, at: I64) -> None:
-        """words: of the chunk, with seven more behind the last record; at: the records' first."""
-        self.ts, self.cpu, self.number = ts, cpu, number
-        self._words, self._at = words, at
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "raw":
-            raise AttributeError(name)
-        words = np.empty((RAW_WORDS, len(self)), np.uint64)
-        self._copy_words(words, 0)
-        self.raw = words.T
-        return self.raw
-
-    def take(self, rows: EventRows | Bool | slice) -> Events:
-        if "raw" in vars(self):
-            return super().take(rows)
-        return UngatheredEvents(
-            self.ts[rows], self.cpu[rows], self.number[rows], self._words, self._at[rows]
-        )
-
-    def _copy_words(self, words: U64, first: int) -> None:
-        if "raw" in vars(self):
-            super()._copy_words(words, first)
-        else:
-            loops.gather(self._words, self._at, words.view(np.int64), first)
-
-
-def _joined(
-    columns: Sequence[NDArray[Any] | None], parts: Sequence[Events], absent: Any
-) -> NDArray[Any] | None:
-    """Return the parts' columns, concatenated; `absent` for each row of a part without one."""
-    if all(column is None for column in columns):
-        return None
-    return np.concatenate(
-        [
-            np.full(len(part), absent, absent.dtype) if column is None else column
-            for column, part in zip(columns, parts, strict=True)
-        ]
-    )
-
-
-def letters() -> dict[int, str]:
-    return {int(kind): record.letter for kind, record in BY_KIND.items()}
+    lasts = np.maximum.accumulate([t[-1] for t in times])
+    firsts = np.minimum.accumulate([t[0] for t in reversed(times)])[::-1]
+    stretches: list[tuple[int, int]] = []
+    base = 0
+    for number, time in enumerate(times):
+        early = int(np.searchsorted(time, lasts[number - 1])) if number else 0
+        late = len(time)
+        if number + 1 < len(times):
+            late = int(np.searchsorted(time, firsts[number + 1], side="right"))
+        dirty = [(0, early), (late, len(time))] if early < late else [(0, len(time))]
+        for first, last in dirty:
+            if first == last:
+                continue
+            if stretches and stretches[-1][1] == base + first:
+                stretches[-1] = (stretches[-1][0], base + last)
+            else:
+                stretches.append((base + first, base + last))
+        base += len(time)
+    return stretches

@@ -71,12 +71,6 @@ _LAYER = re.compile(
 )
 
 
-def path_in_container(path: str) -> str | None:
-    """Return the path that containers with this layer see; None: it is in no layer."""
-    found = _LAYER.fullmatch(path)
-    return found[1] if found else None
-
-
 NO_FILE = -1
 """Value in place of a file's row: the bio has no known file."""
 _KERNEL_FILES = "/sys/", "/proc/"
@@ -139,7 +133,8 @@ class File(NamedTuple):
     @property
     def in_container(self) -> str | None:
         """Where containers see it; None: it is in no layer of an overlay, or has no known path."""
-        return path_in_container(self.path) if self.known and not self.device else None
+        found = _LAYER.fullmatch(self.path) if self.known and not self.device else None
+        return found[1] if found else None
 
     @property
     def shown(self) -> str:
@@ -166,10 +161,11 @@ class FileNames:
     def __init__(self, device_name: Callable[[int], str]) -> None:
         self._device_name = device_name
         self._rows: dict[Key, int] = {}
-        self._keys: list[Key] = []
+        self.keys: list[Key] = []
         self._names: dict[Key, _Names] = {}
         self._were: dict[Key, _Names] = {}
-        self._foreseen = False
+        self.foreseen: FileNames | None = None
+        """Another reading of the log, to its end, whose names are taken; None: this reading's."""
         self.renamed: list[int] = []
         """Rows of files whose path has changed, in that order; it grows while the log is read."""
         self._mounts: dict[int, list[tuple[str, str]]] = {}
@@ -185,11 +181,6 @@ class FileNames:
         paths = ["" if row == NO_FILE else self[row].path for row in found.tolist()]
         kernel = np.array([path.startswith(_KERNEL_FILES) for path in paths], dtype=np.bool_)
         return np.asarray(kernel[of], dtype=np.bool_)
-
-    def foresee(self, others: "FileNames") -> None:
-        """Take the names of all files from another reading of the log, to its end."""
-        self._names, self._were = dict(others._names), dict(others._were)
-        self._foreseen = True
 
     def add_mounts(self, payload: Mapping[str, Any]) -> None:
         for dev, pairs in payload.items():
@@ -221,7 +212,7 @@ class FileNames:
     def _add_path(self, parts: list[np.void]) -> None:
         """Store the path of one file from its FILE_NAME records, innermost name first."""
         first, last = parts[0], parts[-1]
-        if self._foreseen or first["level"] or first["piece"]:
+        if self.foreseen is not None or first["level"] or first["piece"]:
             return
         key = int(first["inode"]), int(first["dev"]), int(first["generation"])
         names: dict[int, bytes] = {}
@@ -263,14 +254,11 @@ class FileNames:
         rows = []
         for number, pair in distinct.tolist():
             key = (number, pair >> _DEV_SHIFT, pair & _LOW)
-            row = self._rows.setdefault(key, len(self._keys))
-            if row == len(self._keys):
-                self._keys.append(key)
+            row = self._rows.setdefault(key, len(self.keys))
+            if row == len(self.keys):
+                self.keys.append(key)
             rows.append(row)
         return np.array(rows, dtype=np.int32)[at.reshape(-1)]
-
-    def key(self, row: int) -> Key:
-        return self._keys[row]
 
     def __getitem__(self, row: int) -> File:
         """Return the file of a row (as from `rows`, not NO_FILE), named by what was read so far.
@@ -282,20 +270,25 @@ class FileNames:
         own pages it is the device's name. Raises IndexError: no such row.
         `was`: likewise the path before.
         """
-        key = self._keys[row]
+        key = self.keys[row]
         inode, dev, _ = key
         if not dev:
             return File(self._device_name(inode), inode, inode, True, True)
         if dev == OTHER_DEV:
-            return File(_other(inode, key[2]), inode, dev, False, False)
-        names = self._names.get(key)
-        where = self._device_name(dev)
+            if key[2] == _PIPE:
+                return File("(pipe)", inode, dev, False, False)
+            word = inode.to_bytes(8, "little").split(b"\0")[0].decode("ascii", "replace")
+            path = f"(socket: {word.partition('-')[0]})"
+            if word in _KERNELS_NAMES or word.startswith("["):
+                path = f"({_KERNELS_NAMES.get(word, word).strip('[]') or 'no file'})"
+            return File(path, inode, dev, False, False)
+        known = self if self.foreseen is None else self.foreseen
+        names, was = known._names.get(key), known._were.get(key)
         if names is None:
             mounted = self._mounts.get(dev)
-            place = mounted[0][1] if mounted else where
+            place = mounted[0][1] if mounted else self._device_name(dev)
             path = _BY_ADDRESS.get(_btrfs_role(key), "inode {inode} of {place}")
             return File(path.format(inode=inode, place=place), inode, dev, False, False)
-        was = self._were.get(key)
         before = None if was is None else self._path(dev, was)
         path = self._path(dev, names)
         label = self.labels.of(path) if self.labels is not None else None
@@ -310,16 +303,6 @@ class FileNames:
             path = point.rstrip("/") + (names.inside if root == "/" else names.inside[len(root) :])
             path = path.rstrip("/") or "/"
         return path + (DELETED if names.deleted else "")
-
-
-def _other(word: int, other: int) -> str:
-    """Return what stands for the path of what a CALL_FILE record has none for: `(socket: TCP)`."""
-    if other == _PIPE:
-        return "(pipe)"
-    name = word.to_bytes(8, "little").split(b"\0")[0].decode("ascii", "replace")
-    if name in _KERNELS_NAMES or name.startswith("["):
-        return f"({_KERNELS_NAMES.get(name, name).strip('[]') or 'no file'})"
-    return f"(socket: {name.partition('-')[0]})"
 
 
 _BY_ADDRESS = {
@@ -361,7 +344,7 @@ def attach_files(events: Events, names: FileNames, meta: int) -> None:
     queued = np.flatnonzero((events.kind == Kind.Q) & (files != NO_FILE)) if meta else rows[:0]
     trees = queued[events.field(Kind.Q, "opf", queued) & np.uint32(meta) != 0]
     for row in np.unique(files[trees]).tolist():
-        if _btrfs_role(names.key(row)) == "trees":
+        if _btrfs_role(names.keys[row]) == "trees":
             files[trees[files[trees] == row]] = NO_FILE
     events.file = files
 

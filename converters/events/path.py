@@ -7,6 +7,7 @@ pass the Q or C on without them.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,12 @@ DRIVERS = ("", "nvme", "scsi", "loop")
 _KNOWN = np.dtype([("tid", "<i8"), ("turn", "u1"), ("time", "<i8"), ("row", "<i8")])
 """A CALL that bios may refer to. row: in `events`; -1: it came in an earlier window."""
 _ROW_BITS = 32
+_SAID = np.dtype([(name, PATH[name]) for name in ("call", "foreign", "entry", "args")])
+"""What a CALL record says: fields of PATH."""
+_FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
+@dataclass
 class RunningCalls:
     """The newest CALL record of each thread, while later bios may refer to it.
 
@@ -33,30 +38,28 @@ class RunningCalls:
     come again, no Q is joined to a CALL from before a damaged part of the log either.
     """
 
-    def __init__(self) -> None:
-        self._known = np.empty(0, _KNOWN)
-        self._values: NDArray[np.void] | None = None
+    known: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _KNOWN))
+    _said: NDArray[np.void] = field(default_factory=lambda: np.empty(0, _SAID))
+    """What each says."""
 
-    def __bool__(self) -> bool:
-        return bool(len(self._known))
+    def join(self, events: Events, path: PathColumn, damaged: Sequence[Mapping[str, int]]) -> None:
+        """Write what CALL records say to their Q's row, and to those of Qs that refer to them.
 
-    def join(
-        self,
-        events: Events,
-        rows: I64,
-        queued: I64,
-        values: NDArray[np.void],
-        path: PathColumn,
-        damaged: Sequence[Mapping[str, int]],
-    ) -> None:
-        """Write the call of Qs that refer to a CALL record to their row of `path`.
-
-        rows: of CALL records in `events` (n,); queued: of the Q that each follows, -1: not there;
-        values: fields of PATH that each says. A Q whose CALL is not found keeps its row. damaged:
-        windows of time that could not be read, as a log's reader has them. `events` come in the
-        log's order, window by window.
+        An entry of 0 becomes NEVER. A Q whose CALL is not found keeps its row. damaged: windows of
+        time that could not be read, as a log's reader has them. `events` come in the log's order,
+        window by window.
         """
-        known, values = self._with_fresh(events, rows, queued, values)
+        rows = events.rows(Kind.CALL)
+        queued = events.followed(Kind.Q, rows)
+        number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
+        said = np.empty(len(rows), _SAID)
+        said["call"], said["foreign"] = number, foreign
+        said["entry"] = full_time(events, rows, entry)
+        said["args"] = np.stack(args, axis=1)
+        own = queued >= 0
+        for name in _SAID.names or ():
+            path.rows[name][path.at[queued[own]]] = said[name][own]
+        known, said = self._with_fresh(events, rows, queued, said)
         if not len(known):
             return
         queues = events.rows(Kind.Q)
@@ -69,17 +72,17 @@ class RunningCalls:
         found &= time - before["time"] < CALL_REPEAT_NS
         for window in damaged:
             found &= (before["time"] > window["end"]) | (time < window["start"])
-        for name in values.dtype.names or ():
-            path.rows[name][path.at[queues[found]]] = values[name][place[found]]
+        for name in _SAID.names or ():
+            path.rows[name][path.at[queues[found]]] = said[name][place[found]]
         last = np.append(known["tid"][1:] != known["tid"][:-1], True)
         last &= known["time"] > (int(events.ts[-1]) if len(events) else 0) - CALL_REPEAT_NS
-        self._known, self._values = known[last], values[last]
-        self._known["row"] = -1
+        self.known, self._said = known[last], said[last]
+        self.known["row"] = -1
 
     def _with_fresh(
-        self, events: Events, rows: I64, queued: I64, values: NDArray[np.void]
+        self, events: Events, rows: I64, queued: I64, said: NDArray[np.void]
     ) -> tuple[NDArray[np.void], NDArray[np.void]]:
-        """Return (calls, their values): earlier ones and the window's, by thread and row."""
+        """Return (calls, what they say): earlier ones and the window's, by thread and row."""
         turn, repeated = events.field(Kind.CALL, "turn", rows), events.cpu[rows] == NO_CPU
         fresh = (turn > 0) & ((queued >= 0) | repeated)
         # At a file's beginning CALLs of calls that go on are repeated, with the thread as `bio`.
@@ -90,12 +93,10 @@ class RunningCalls:
         thread[own] = events.field(Kind.Q, "tid", queued[own])
         known["tid"], known["turn"] = thread, turn
         known["time"], known["row"] = events.ts[rows], rows
-        values = values[fresh]
-        if self._values is not None:
-            known = np.concatenate([self._known, known])
-            values = np.concatenate([self._values, values])
+        known = np.concatenate([self.known, known])
+        said = np.concatenate([self._said, said[fresh]])
         order = np.argsort(_place(known["tid"], known["row"]))
-        return known[order], values[order]
+        return known[order], said[order]
 
 
 def _place(tid: I64, row: I64) -> I64:
@@ -126,15 +127,10 @@ _AGO = {
 }
 """Fields that say how long before the C (ns), and from which value on that is not known: of DRIVER
 none is recorded, or it was 4.29 s and more."""
-_SAID = np.dtype([(name, PATH[name]) for name in ("call", "foreign", "entry", "args")])
-"""What a CALL record says: fields of PATH."""
-_FIELDS = ("number", "foreign", "entry", "arg0", "arg1", "arg2", "arg3")
 
 
 def attach_path(
-    events: Events,
-    running: RunningCalls | None = None,
-    damaged: Sequence[Mapping[str, int]] = (),
+    events: Events, running: RunningCalls, damaged: Sequence[Mapping[str, int]] = ()
 ) -> None:
     """Set `events.path`: a row of PATH per Q and C, by the records that follow them.
 
@@ -144,15 +140,13 @@ def attach_path(
     running: the calls of earlier events, to which Qs may refer; those of `events` are added.
     damaged: windows of time that could not be read, as of a log's reader.
     """
-    if running is None:
-        running = RunningCalls()
-    if not len(events.rows(*_OF_QUEUED, *_OF_COMPLETED)) and not running:
+    if not len(events.rows(*_OF_QUEUED, *_OF_COMPLETED)) and not len(running.known):
         return
     known = events.rows(Kind.Q, Kind.C)
     at = np.full(len(events), -1, np.int32)
     at[known] = np.arange(len(known))
     path = PathColumn(at, unknown(len(known)))
-    _join_calls(events, path, running, damaged)
+    running.join(events, path, damaged)
     for kind in (*_OF_QUEUED[1:], *_OF_COMPLETED):
         rows = events.rows(kind)
         if not len(rows):
@@ -189,26 +183,3 @@ def full_time(events: Events, rows: I64, time: NDArray[np.uint64]) -> I64:
     ago = (now - time) & np.uint64((1 << TIMESTAMP_BITS) - 1)
     known = (time != 0) & (ago <= now)
     return np.where(known, (now - ago).astype(np.int64), NEVER)
-
-
-def _join_calls(
-    events: Events,
-    path: PathColumn,
-    running: RunningCalls,
-    damaged: Sequence[Mapping[str, int]],
-) -> None:
-    """Write what CALL records say to their Q's row, and to those of Qs that refer to them.
-
-    An entry of 0 becomes NEVER.
-    """
-    rows = events.rows(Kind.CALL)
-    queued = events.followed(Kind.Q, rows)
-    number, foreign, entry, *args = (events.field(Kind.CALL, name, rows) for name in _FIELDS)
-    said = np.empty(len(rows), _SAID)
-    said["call"], said["foreign"] = number, foreign
-    said["entry"] = full_time(events, rows, entry)
-    said["args"] = np.stack(args, axis=1)
-    known = queued >= 0
-    for name in _SAID.names or ():
-        path.rows[name][path.at[queued[known]]] = said[name][known]
-    running.join(events, rows, queued, said, path, damaged)

@@ -54,11 +54,21 @@ class StackNames:
             for number, frames in payload.get(side, {}).items():
                 self._frames[side, int(number)] = tuple(Frame(*frame) for frame in frames)
 
-    def count_refused(self, ids: I64 | None) -> None:
-        """Add to `refused` the stacks of a window (`Events.stack`) that were not captured."""
-        if ids is None:
+    def attach(self, events: Events) -> None:
+        """Set `events.stack` of each Q by its STACK record: kernel << 32 | user, both signed.
+
+        Counts those that were not captured.
+        """
+        rows = events.rows(Kind.STACK)
+        if not len(rows):
             return
-        pairs, counts = np.unique(ids[ids != NO_STACK], return_counts=True)
+        queued = events.followed(Kind.Q, rows)
+        found = queued >= 0
+        events.stack = np.full(len(events), NO_STACK, dtype=np.int64)
+        words, half = events.raw[rows[found], 2], np.uint64(_ID_BITS)
+        events.stack[queued[found]] = (words << half | words >> half).view(np.int64)
+        ids = events.stack[events.stack != NO_STACK]
+        pairs, counts = np.unique(ids, return_counts=True)
         for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
             for side, number in zip(("kernel", "user"), _unpacked(pair), strict=True):
                 if number < 0 and (why := self._side(side, number)[1]):
@@ -105,16 +115,3 @@ _REFUSED = {
 def _unpacked(pair: int) -> tuple[int, int]:
     low = pair & ((1 << _ID_BITS) - 1)
     return pair >> _ID_BITS, low - (1 << _ID_BITS) if low >> (_ID_BITS - 1) else low
-
-
-def attach_stacks(events: Events) -> None:
-    """Set `events.stack` of each Q by its STACK record: kernel << 32 | user, both signed."""
-    rows = events.rows(Kind.STACK)
-    if not len(rows):
-        return
-    queued = events.followed(Kind.Q, rows)
-    found = queued >= 0
-    ids = np.full(len(events), NO_STACK, dtype=np.int64)
-    words, half = events.raw[rows[found], 2], np.uint64(_ID_BITS)
-    ids[queued[found]] = (words << half | words >> half).view(np.int64)
-    events.stack = ids

@@ -61,10 +61,12 @@ class TaskNames:
         wanted = tid.astype(np.int64)
         first = np.searchsorted(tids, wanted, side="left")
         stop = np.searchsorted(tids, wanted, side="right")
-        # The names of one thread are adjacent: search for the time within its run.
-        rank = np.searchsorted(
-            _packed(tids, since, since), _packed(wanted, ts, since), side="right"
-        )
+        # The names of one thread are adjacent: search for the time within its run, by keys that
+        # sort by thread, then by the rank of the time among all.
+        times = np.unique(since)
+        keys = tids * (len(times) + 1) + np.searchsorted(times, since, side="right")
+        asked = wanted * (len(times) + 1) + np.searchsorted(times, ts, side="right")
+        rank = np.searchsorted(keys, asked, side="right")
         at = np.clip(rank - 1, first, np.maximum(stop - 1, first))
         found = stop > first
         result[found] = order[at[found]]
@@ -80,13 +82,6 @@ class TaskNames:
     def tgid(self, rows: I32) -> U32:
         """Return the process id (tgid) of each row, uint32; 0 for row -1."""
         return take_or(np.array(self._tgid, dtype=np.uint32), rows, 0)
-
-
-def _packed(tid: I64, ts: I64, since: I64) -> I64:
-    """Return keys that sort by thread, then by the rank of `ts` among the times `since`."""
-    times = np.unique(since)
-    rank = np.searchsorted(times, ts, side="right")
-    return tid * (len(times) + 1) + rank
 
 
 def by_threads(beginning: str, task: I32, tasks: Tasks) -> Bool:

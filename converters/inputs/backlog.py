@@ -146,7 +146,7 @@ class LiveSource(LogSource):
         window = {"offset": chunk.offset, "start": chunk.first_ns, "end": chunk.last_ns}
         self.damaged.append(window)
         # A thread's name is recorded once: without it, its later bios would have none.
-        events = self._names_decoder.decode(chunk).events
+        events = self._names_decoder.decode(chunk)
         queued = int((events.kind == Kind.Q).sum())
         self._skips.append(Skip(chunk.first_ns, chunk.last_ns, queued))
         names = events.take(np.isin(events.kind, _NAMING))

@@ -119,12 +119,12 @@ class LogSource(LogReader):
     def __init__(self, path: str | os.PathLike[str] | BinaryIO) -> None:
         """Read the header, of a file its index and end frame, too. Raises LogFormatError."""
         super().__init__(path)
-        self.unknown: Counter[int] = Counter()
+        self._decoder = Decoder(self.header.get("schema"))
+        self.unknown = self._decoder.unknown
         self.unreadable_bytes = 0
         self.parts_read = 0
         self.parts_searched = 0
         self.remarks: list[str] = []  # a log's limits are in its header
-        self._decoder = Decoder(self.header.get("schema"))
 
     def parts(self) -> Iterator[Part]:
         for chunk in self.chunks():
@@ -159,8 +159,8 @@ class LogSource(LogReader):
         """As of Indexed: from the log's notes of names, else of chunks that have such records."""
         decoder, parts = Decoder(self.header.get("schema")), []
         for chunk in self.name_chunks(ns):
-            self.parts_searched += not self.has_names
-            parts.append(_naming(decoder.decode(chunk).events))
+            self.parts_searched += chunk.offset > 0  # not a note of names
+            parts.append(_naming(decoder.decode(chunk)))
         events = Events.join(parts)
         return events.take(np.arange(np.searchsorted(events.ts, ns)))
 
@@ -179,11 +179,10 @@ class LogSource(LogReader):
     def part(self, chunk: Chunk) -> Part:
         """Return a chunk decoded; `complete_to` is its clock reading's "monotonic" (ns)."""
         self.parts_read += 1
-        decoded = self._decoder.decode(chunk)
-        self.unknown.update(decoded.unknown)
-        self.unreadable_bytes += decoded.unreadable_bytes
+        events = self._decoder.decode(chunk)
+        self.unreadable_bytes = self._decoder.unreadable_bytes
         clock = dict(chunk.clock)
-        return Part(decoded.events, int(clock["monotonic"]), clock, chunk.offset)
+        return Part(events, int(clock["monotonic"]), clock, chunk.offset)
 
 
 def _naming(events: Events) -> Events:

@@ -4,9 +4,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.array_steps import has_no_sector
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool, RequestKind
+from biotrail.recorder.schema.records import NO_SECTOR
 
 FLUSH = "flush"
 CLEARED = {
@@ -54,7 +54,7 @@ def request_kinds(opf: U32, sector: U64, context: Context) -> U8:
     """
     kind = np.zeros(len(opf), dtype=np.uint8)
     flush = (opf & OP_MASK) == context.op_number("flush")
-    kind[flush & has_no_sector(sector)] = RequestKind.FLUSH
+    kind[flush & (sector == NO_SECTOR)] = RequestKind.FLUSH
     codes, names = context.op_codes(opf)
     through = np.array([n in PASSTHROUGH_OPS for n in names], dtype=np.bool_)
     if through.any():

@@ -3,7 +3,6 @@
 
 import cython
 
-from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
     ask_for_split,
@@ -18,44 +17,24 @@ from biotrail.converters.match.families import (
 )
 from biotrail.converters.match.flights import attach, index_piece, index_queue
 from biotrail.converters.match.generations import begins_bio, note_clone
-from biotrail.converters.match.lives import Bio, Join, Life, Place, Request
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import (
     allocate,
-    bio_place,
+    entry_of,
     linked,
     mention,
     new_bio,
     note,
-    request_place,
 )
-from biotrail.converters.match.numbers import (
-    AMBIGUOUS,
-    BIO_COMPLETE,
-    EARLY_COMPLETE,
-    LOW_32,
-    NEVER,
-    PARENT,
-    REST,
-    START,
-    A,
-    C,
-    D,
-    F,
-    G,
-    I,
-    M,
-    Q,
-    R,
-    X,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.requests import is_alone, never_queued, request_here
 from biotrail.converters.match.state import Machine
 
 
 def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: int64) -> Bio:
     """Return the bio that the event mentions as `role`, in the request that it names."""
-    place: Place = bio_place(m, address)
-    old: Bio = cython.cast(Bio, place.life)
+    place: Entry = entry_of(m, m.bios, address, 0)
+    old: Bio = cython.cast(Bio, place.what)
     b: Bio = old
     begins: bint = not old
     if old:
@@ -70,8 +49,7 @@ def bio_here(m: Machine, address: uint64, role: int64, request: Request, slot: i
         b.next = cython.cast(Life, b)
         if old:
             superseded(m, cython.cast(Life, old))
-        place.life = cython.cast(Life, b)
-        b.place = place
+        place.what = b
         join_list(m, cython.cast(Life, b))
         if m.by_range:
             attach(m, cython.cast(Life, b), cython.cast(Life, old))
@@ -109,8 +87,7 @@ def early_completion(m: Machine, b: Bio) -> bint:
 
 def queued_now(m: Machine, address: uint64) -> None:
     """Note that the bio of an address is queued: no request that began before can have it."""
-    place: Place = bio_place(m, address)
-    place.queued = m.number
+    entry_of(m, m.bios, address, 0).number = m.number
 
 
 def on_queue(m: Machine) -> None:
@@ -139,8 +116,8 @@ def on_queue(m: Machine) -> None:
 
 def on_backing(m: Machine) -> None:
     """B: the bio of the Q before was queued for a request of a loop device."""
-    b: Bio = cython.cast(Bio, bio_place(m, m.w1[m.row]).life)
-    r: Request = cython.cast(Request, request_place(m, m.w2[m.row]).life)
+    b: Bio = cython.cast(Bio, entry_of(m, m.bios, m.w1[m.row], 0).what)
+    r: Request = cython.cast(Request, entry_of(m, m.requests, m.w2[m.row], 0).what)
     if b and r and b.told.kind == Q and b.told.ts == m.ts:
         b.backing = r
         link_request(b, r)
@@ -161,7 +138,7 @@ def on_join(m: Machine) -> None:
     elif m.address != 0:
         join = cython.cast(Join, allocate(1, size_of(Join)))
         join.before.number = NEVER
-        old = cython.cast(Request, request_place(m, m.address).life)
+        old = cython.cast(Request, entry_of(m, m.requests, m.address, 0).what)
         if old:
             if old.told.kind in (START, I, R, M, F, G):
                 join.before = old.told

@@ -7,22 +7,12 @@ chain) is decided here, of the candidates that were noted when the question came
 
 import cython
 
-from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, uint64
 from biotrail.converters.match.families import flown, waits_since
 from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.generations import stands_on
-from biotrail.converters.match.lives import At, Bio, Life, Link, Named, Offer, Request, Step
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import allocate, device_of, end_of
-from biotrail.converters.match.numbers import (
-    AMBIGUOUS,
-    DEEPEST,
-    INTERVAL,
-    LOST,
-    LOW_63,
-    NEVER,
-    C,
-    D,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.rows import write_family
 from biotrail.converters.match.state import Machine
 

@@ -10,32 +10,31 @@ than none, so nobody waits for them longer than that.
 
 import cython
 
-from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, size_of, uint64
 from biotrail.converters.match.flights import add_found, add_fresh, oldest_first, several
-from biotrail.converters.match.lives import (
-    Ending,
-    Exchange,
-    Flight,
-    Flushes,
-    Life,
-    Tag,
-    TagPlace,
-    Tags,
-)
-from biotrail.converters.match.memory import SPREAD_ONE, SPREAD_TWO, allocate
-from biotrail.converters.match.numbers import (
-    AMBIGUOUS,
-    FOREVER,
-    HELD,
-    ISSUED,
-    KNOWN,
-    OPENED,
-    PAIRED,
-    PENDING,
-    SHARE,
-    UNBOUNDED,
-)
+from biotrail.converters.match.lives import *
+from biotrail.converters.match.memory import allocate, entry_of
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
+
+# --- Lists of flights: those that have one thing in common with others, in no order
+
+
+def enter(first: cython.pointer(Flight), f: Flight, of: int64) -> None:
+    f.before[of] = NULL
+    f.next[of] = first[0]
+    if first[0]:
+        first[0].before[of] = f
+    first[0] = f
+
+
+def depart(first: cython.pointer(Flight), f: Flight, of: int64) -> None:
+    if f.before[of]:
+        f.before[of].next[of] = f.next[of]
+    else:
+        first[0] = f.next[of]
+    if f.next[of]:
+        f.next[of].before[of] = f.before[of]
+
 
 # --- Exchanges
 
@@ -66,10 +65,6 @@ def drop_exchange(x: Exchange) -> None:
         free(x)
 
 
-def new_exchange() -> Exchange:
-    return cython.cast(Exchange, allocate(1, size_of(Exchange)))
-
-
 def join(f: Flight, x: Exchange) -> None:
     """Have a flight be one of an exchange, which is then one with that it was in before."""
     f.doubt = AMBIGUOUS
@@ -79,28 +74,11 @@ def join(f: Flight, x: Exchange) -> None:
     else:
         one_exchange(of_flight(f), x)
     if not f.in_exchange:
-        add_live(of_flight(f), f)
-
-
-def add_live(x: Exchange, f: Flight) -> None:
-    """Add a flight to those of an exchange that have not ended."""
-    f.in_exchange = True
-    f.next_live = NULL
-    x.live += 1
-    if f.first_end == FOREVER:
-        f.before_live = x.last_fresh
-        if x.last_fresh:
-            x.last_fresh.next_live = f
-        else:
-            x.first_fresh = f
-        x.last_fresh = f
-    else:
-        f.before_live = x.last_seen
-        if x.last_seen:
-            x.last_seen.next_live = f
-        else:
-            x.first_seen = f
-        x.last_seen = f
+        x = of_flight(f)
+        f.in_exchange = True
+        x.live += 1
+        if f.first_end == FOREVER:
+            enter(cython.address(x.first_fresh), f, FRESH)
 
 
 def leave(f: Flight) -> None:
@@ -111,22 +89,13 @@ def leave(f: Flight) -> None:
     x = of_flight(f)
     f.in_exchange = False
     x.live -= 1
-    if f.before_live:
-        f.before_live.next_live = f.next_live
-    elif x.first_fresh == f:
-        x.first_fresh = f.next_live
-    else:
-        x.first_seen = f.next_live
-    if f.next_live:
-        f.next_live.before_live = f.before_live
-    elif x.last_fresh == f:
-        x.last_fresh = f.before_live
-    else:
-        x.last_seen = f.before_live
+    if f.first_end == FOREVER:
+        depart(cython.address(x.first_fresh), f, FRESH)
 
 
 def one_exchange(one: Exchange, other: Exchange) -> None:
     """Make one exchange of two."""
+    f: Flight
     one = current(one)
     other = current(other)
     if one == other:
@@ -137,20 +106,10 @@ def one_exchange(one: Exchange, other: Exchange) -> None:
     one.uses += 1
     one.live += other.live
     one.is_open = one.is_open or other.is_open
-    if other.first_fresh:
-        other.first_fresh.before_live = one.last_fresh
-        if one.last_fresh:
-            one.last_fresh.next_live = other.first_fresh
-        else:
-            one.first_fresh = other.first_fresh
-        one.last_fresh = other.last_fresh
-    if other.first_seen:
-        other.first_seen.before_live = one.last_seen
-        if one.last_seen:
-            one.last_seen.next_live = other.first_seen
-        else:
-            one.first_seen = other.first_seen
-        one.last_seen = other.last_seen
+    while other.first_fresh:
+        f = other.first_fresh
+        depart(cython.address(other.first_fresh), f, FRESH)
+        enter(cython.address(one.first_fresh), f, FRESH)
     if other.first_ended:
         if one.last_ended:
             one.last_ended.next_ended = other.first_ended
@@ -158,13 +117,12 @@ def one_exchange(one: Exchange, other: Exchange) -> None:
             one.first_ended = other.first_ended
         one.last_ended = other.last_ended
     other.first_ended = other.last_ended = NULL
-    other.first_fresh = other.last_fresh = other.first_seen = other.last_seen = NULL
 
 
 def open_flight(f: Flight) -> None:
     """Have a flight be ambiguous where nothing bounds when the I/O ended."""
     if not f.exchange:
-        join(f, new_exchange())
+        join(f, cython.cast(Exchange, allocate(1, size_of(Exchange))))
     f.doubt = AMBIGUOUS
     of_flight(f).is_open = True
 
@@ -182,7 +140,7 @@ def open_event(m: Machine) -> None:
     """Likewise of the event."""
     m.doubt = AMBIGUOUS
     if not m.exchange:
-        m.exchange = new_exchange()
+        m.exchange = cython.cast(Exchange, allocate(1, size_of(Exchange)))
         m.exchange.uses = 1
     current(m.exchange).is_open = True
 
@@ -211,7 +169,7 @@ def share(m: Machine, start: int64, is_open: bint) -> None:
     is_open: they differ in more than their beginning, so that the choice decides which completions
     there are.
     """
-    x: Exchange = new_exchange()
+    x: Exchange = cython.cast(Exchange, allocate(1, size_of(Exchange)))
     at: int64
     x.uses = 1
     for at in range(start, m.found):
@@ -223,8 +181,10 @@ def share(m: Machine, start: int64, is_open: bint) -> None:
 def serve(r: Flight, b: Flight) -> None:
     """Have a request, or whole bio, stand for a bio: what ends that one ends it."""
     r.began = min(r.began, b.began)
-    if b.first_end < r.first_end:
-        seen_first(r, b.first_end)
+    if b.first_end < r.first_end:  # a completion then may be this one's
+        if r.in_exchange and r.first_end == FOREVER:
+            depart(cython.address(of_flight(r).first_fresh), r, FRESH)
+        r.first_end = b.first_end
     inherit(r, b.doubt, b.exchange)
     leave(b)
     if b.counts:
@@ -233,28 +193,15 @@ def serve(r: Flight, b: Flight) -> None:
             b.parent.unserved -= 1
 
 
-def seen_first(f: Flight, ts: int64) -> None:
-    """A completion at a time may be this one's."""
-    there: bint = f.in_exchange
-    if there:
-        leave(f)
-    f.first_end = ts
-    if there:
-        add_live(of_flight(f), f)
-
-
 def end(m: Machine, f: Flight, last: bint) -> None:
     """The event, a completion, was given to a flight; last: it ended it, and not a part of it."""
     x: Exchange = of_flight(f)
     e: Ending
-    one: Flight
     if not x:
         return
     while x.first_fresh:
-        one = x.first_fresh
-        leave(one)
-        one.first_end = m.ts
-        add_live(x, one)
+        x.first_fresh.first_end = m.ts
+        x.first_fresh = x.first_fresh.next[FRESH]
     f.first_end = min(f.first_end, m.ts)
     e = cython.cast(Ending, allocate(1, size_of(Ending)))
     e.number = m.number
@@ -365,88 +312,23 @@ def ending_of(life: Life, number: int64) -> Ending:
 # --- Tags
 
 
-def tag_of(m: Machine, dev: uint64, key: uint64) -> Tag:
-    at: uint64 = ((dev + 1) * SPREAD_ONE ^ key * SPREAD_TWO) >> 20
-    mask: uint64 = m.tag_room - 1
-    size: int64
-    old: TagPlace = m.tags
-    t: Tag
-    if 2 * m.tag_count >= m.tag_room:
-        size = m.tag_room
-        m.tag_room = max(256, 4 * size)
-        m.tags = cython.cast(TagPlace, allocate(m.tag_room, size_of(TagPlace)))
-        mask = m.tag_room - 1
-        for place in range(size):
-            t = old[place].tag
-            if t:
-                free_tag_place(m, (t.dev + 1) * SPREAD_ONE ^ t.key * SPREAD_TWO).tag = t
-        free(old)
-    at &= mask
-    while m.tags[at].tag and (m.tags[at].tag.key != key or m.tags[at].tag.dev != dev):
-        at = (at + 1) & mask
-    if not m.tags[at].tag:
-        t = cython.cast(Tag, allocate(1, size_of(Tag)))
-        t.key = key
-        t.dev = dev
-        m.tags[at].tag = t
-        m.tag_count += 1
-    return m.tags[at].tag
-
-
-def free_tag_place(m: Machine, spread: uint64) -> TagPlace:
-    """Return the free place of a tag that is not in the table."""
-    at: uint64 = (spread >> 20) & (m.tag_room - 1)
-    while m.tags[at].tag:
-        at = (at + 1) & (m.tag_room - 1)
-    return cython.address(m.tags[at])
-
-
-def group_of(f: Flight, flying: bint) -> Tags:
-    return f.flying if flying else f.living
-
-
-def own_tag(g: Tags, f: Flight, flying: bint) -> None:
-    """Add a request to those that have some of these tags."""
-    g.owners += 1
-    if flying:
-        f.flying = g
-        f.before_flying = NULL
-        f.next_flying = g.first
-        if g.first:
-            g.first.before_flying = f
-    else:
-        f.living = g
-        f.before_living = NULL
-        f.next_living = g.first
-        if g.first:
-            g.first.before_living = f
-    g.first = f
-
-
-def drop_tag(f: Flight, flying: bint) -> None:
+def drop_tag(f: Flight, of: int64) -> None:
     """Its tag counts as not recorded from now on."""
-    g: Tags = f.flying if flying else f.living
-    if not g:
-        return
-    g.owners -= 1
-    if flying:
-        if f.before_flying:
-            f.before_flying.next_flying = f.next_flying
-        else:
-            g.first = f.next_flying
-        if f.next_flying:
-            f.next_flying.before_flying = f.before_flying
-        f.flying = NULL
-    else:
-        if f.before_living:
-            f.before_living.next_living = f.next_living
-        else:
-            g.first = f.next_living
-        if f.next_living:
-            f.next_living.before_living = f.before_living
-        f.living = NULL
-    if g.owners == 0 and g.tags == 0:
-        free(g)
+    g: Tags = f.tags[of]
+    if g:
+        g.owners -= 1
+        depart(cython.address(g.first), f, of)
+        f.tags[of] = NULL
+        if g.owners == 0 and g.tags == 0:
+            free(g)
+
+
+def own_tag(g: Tags, f: Flight, of: int64) -> None:
+    """Have a request be one of those that have some of these tags, and of no others."""
+    drop_tag(f, of)
+    g.owners += 1
+    f.tags[of] = g
+    enter(cython.address(g.first), f, of)
 
 
 def leave_group(t: Tag) -> None:
@@ -472,19 +354,18 @@ def enter_group(g: Tags, t: Tag) -> None:
     g.tags += 1
 
 
-def merge_tags(m: Machine, start: int64, flying: bint) -> None:
+def merge_tags(m: Machine, start: int64, of: int64) -> None:
     """Of requests on the pile, one had an event: which of them has which tag is not known then.
 
     Where the tag of one was not recorded, any of them may be its own: all count as not recorded.
     """
     g: Tags = NULL
     small: Tags
+    t: Tag
     known: int64 = 0
     at: int64
-    f: Flight
     for at in range(start, m.found):
-        f = m.pile[at]
-        small = group_of(f, flying)
+        small = m.pile[at].tags[of]
         if not small:
             continue
         known += 1
@@ -493,75 +374,82 @@ def merge_tags(m: Machine, start: int64, flying: bint) -> None:
         elif small != g:
             if small.owners > g.owners:
                 small = g
-                g = group_of(f, flying)
+                g = m.pile[at].tags[of]
             while small.first_tag:
-                move_tag(small, g)
+                t = small.first_tag
+                leave_group(t)
+                enter_group(g, t)
             while small.owners > 1:
-                move_owner(small, g, flying)
-            move_owner(small, g, flying)
+                own_tag(g, small.first, of)
+            own_tag(g, small.first, of)  # with the last one the group is gone
     if g and known < m.found - start:
         while g.owners > 1:
-            drop_tag(g.first, flying)
-        drop_tag(g.first, flying)
+            drop_tag(g.first, of)
+        drop_tag(g.first, of)
 
 
-def move_tag(old: Tags, new: Tags) -> None:
-    t: Tag = old.first_tag
-    leave_group(t)
-    enter_group(new, t)
-
-
-def move_owner(old: Tags, new: Tags, flying: bint) -> None:
-    """Move a request from one group to another; with the last one the group is gone."""
-    f: Flight = old.first
-    drop_tag(f, flying)
-    own_tag(new, f, flying)
-
-
-def assign_tag(m: Machine, f: Flight, key: uint64, flying: bint) -> int64:
+def assign_tag(m: Machine, f: Flight, key: uint64, of: int64) -> int64:
     """Give a request a tag just seen; put requests that must have ended before on the pile.
 
     The kernel gives a tag again only after blk_mq_put_tag, so its earlier owner has ended, or was
     requeued, without an event. While one of the tags of several that could be confused is in use,
     any of them may have that. Return the place on the pile where they begin, the oldest first.
     """
-    t: Tag = tag_of(m, m.dev, key)
+    entry: Entry = entry_of(m, m.tags, cython.cast(uint64, m.dev) + 1, key)
+    if not entry.what:
+        entry.what = allocate(1, size_of(Tag))
+    t: Tag = cython.cast(Tag, entry.what)
     g: Tags = t.group
     one: Flight
     start: int64 = m.found
-    drop_tag(f, flying)
+    drop_tag(f, of)
     if g:
         leave_group(t)
         if g.tags == 0:
             while g.owners > 0:
                 one = g.first
-                if one.place == ISSUED or (one.place == HELD and not flying):
+                if one.place == ISSUED or (one.place == HELD and of == LIFE_TAG):
                     add_found(m, one)
                 g.tags = 1  # it stays while it is emptied
-                drop_tag(one, flying)
+                drop_tag(one, of)
             free(g)
     g = cython.cast(Tags, allocate(1, size_of(Tags)))
     enter_group(g, t)
-    own_tag(g, f, flying)
+    own_tag(g, f, of)
     oldest_first(m, start)
     return start
 
 
 def free_tags(m: Machine) -> None:
     at: int64
+    t: Tag
     g: Tags
-    for at in range(m.tag_room):
-        if m.tags[at].tag:
-            g = m.tags[at].tag.group
-            if g:
-                leave_group(m.tags[at].tag)
-                if g.tags == 0:
-                    free(g)
-            free(m.tags[at].tag)
-    free(m.tags)
+    for at in range(m.tags.mask + 1):
+        t = cython.cast(Tag, m.tags.entries[at].what)
+        if t and t.group:
+            g = t.group
+            leave_group(t)
+            if g.tags == 0:
+                free(g)
+        free(t)
 
 
 # --- Flushes
+
+
+def enter_flushes(g: Flushes, f: Flight) -> None:
+    """Add one to those that share completions."""
+    f.flushes = g
+    g.live += 1
+    enter(cython.address(g.first), f, SHARED_FLUSH)
+
+
+def leave_flushes(f: Flight) -> None:
+    """Take one from those that share completions."""
+    g: Flushes = f.flushes
+    f.flushes = NULL
+    g.live -= 1
+    depart(cython.address(g.first), f, SHARED_FLUSH)
 
 
 def merge_flushes(m: Machine, start: int64) -> Flushes:
@@ -587,7 +475,7 @@ def merge_flushes(m: Machine, start: int64) -> Flushes:
         g.unbounded = g.unbounded or small.unbounded
         while small.first:
             one = small.first
-            leave_flushes(one, False)
+            leave_flushes(one)
             enter_flushes(g, one)
         free(small)
     if not g:
@@ -598,34 +486,6 @@ def merge_flushes(m: Machine, start: int64) -> Flushes:
             enter_flushes(g, m.pile[at])
     m.found = stop
     return g
-
-
-def enter_flushes(g: Flushes, f: Flight) -> None:
-    """Add one to those that share completions."""
-    f.flushes = g
-    f.before_flush = NULL
-    f.next_flush = g.first
-    if g.first:
-        g.first.before_flush = f
-    g.first = f
-    g.live += 1
-
-
-def leave_flushes(f: Flight, may_free: bint) -> None:
-    """Take one from those that share completions; of nobody they are gone."""
-    g: Flushes = f.flushes
-    if not g:
-        return
-    if f.before_flush:
-        f.before_flush.next_flush = f.next_flush
-    else:
-        g.first = f.next_flush
-    if f.next_flush:
-        f.next_flush.before_flush = f.before_flush
-    f.flushes = NULL
-    g.live -= 1
-    if may_free and g.live == 0:
-        free(g)
 
 
 def pair_flush(m: Machine, start: int64, others: bint) -> None:
@@ -656,15 +516,9 @@ def pair_flush(m: Machine, start: int64, others: bint) -> None:
             while apart >> bits:
                 bits += 1
             m.pair_spans[bits] += g.count
-    leave_flushes(m.pile[start], True)
-
-
-def flush_serves(r: Flight, b: Flight) -> None:
-    """Have a request take a bio's place."""
-    g: Flushes = b.flushes
-    if g:
-        enter_flushes(g, r)
-        leave_flushes(b, True)
+    leave_flushes(m.pile[start])
+    if g.live == 0:
+        free(g)
 
 
 def leave_all(f: Flight) -> None:
@@ -673,8 +527,11 @@ def leave_all(f: Flight) -> None:
     if f.exchange:
         drop_exchange(f.exchange)
         f.exchange = NULL
-    drop_tag(f, True)
-    drop_tag(f, False)
-    if f.flushes:
-        f.flushes.unbounded = True
-        leave_flushes(f, True)
+    drop_tag(f, DRIVER_TAG)
+    drop_tag(f, LIFE_TAG)
+    g: Flushes = f.flushes
+    if g:
+        g.unbounded = True
+        leave_flushes(f)
+        if g.live == 0:
+            free(g)

@@ -4,35 +4,23 @@
 import cython
 
 from biotrail.converters.match.closing import close_family
-from biotrail.converters.match.ctypes_of import (
-    NULL,
-    bint,
-    int64,
-    size_of,
-    uint32,
-    uint64,
-)
 from biotrail.converters.match.doubt import is_pending
 from biotrail.converters.match.flights import bios_over, pieces_in, unindex
 from biotrail.converters.match.generations import stands_on
-from biotrail.converters.match.lives import Bio, Device, Entry, Life, Link, Offer, Request
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import (
     allocate,
     device_of,
+    entry_in,
+    entry_of,
     free_bio,
     free_life,
     free_request,
     linked,
     note,
-    page_entry,
     resized,
 )
-from biotrail.converters.match.numbers import (
-    FOREVER,
-    LOW_32,
-    NEVER,
-    A,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 
 OVER = 0
@@ -389,7 +377,7 @@ def forget_family(m: Machine) -> None:
     for at in range(m.bios_of):
         b = m.family_bios[at]
         if b.again < 0:
-            b.place.life = NULL
+            entry_in(m.bios, b.address, 0).what = NULL
         forget_question(b)
         forget_page(m, b)
         leave_list(m, cython.cast(Life, b))
@@ -397,7 +385,7 @@ def forget_family(m: Machine) -> None:
     for at in range(m.requests_of):
         r = m.family_requests[at]
         if r.again < 0:
-            r.place.life = NULL
+            entry_in(m.requests, r.address, 0).what = NULL
         leave_list(m, cython.cast(Life, r))
         free_request(m, r)
 
@@ -418,9 +406,9 @@ def forget_question(b: Bio) -> None:
 def forget_page(m: Machine, b: Bio) -> None:
     """Take a bio out of the table of first pages."""
     if b.in_pages:
-        entry: Entry = page_entry(m, b.page)
-        if entry.bio == b:
-            entry.bio = NULL
+        entry: Entry = entry_in(m.pages, b.page, 0)
+        if entry.what == b:
+            entry.what = NULL
 
 
 def join_list(m: Machine, life: Life) -> None:
@@ -606,8 +594,8 @@ def find_page(m: Machine, b: Bio) -> None:
     """Note the bio above whose first page a bio on a loop device's backing disk carries."""
     if b.page == 0 or not m.has_stacks:
         return
-    entry: Entry = page_entry(m, b.page)
-    above: Bio = entry.bio
+    entry: Entry = entry_of(m, m.pages, b.page, 0)
+    above: Bio = cython.cast(Bio, entry.what)
     # Pages are used again within the settle time: linked by that alone, all bios that had one would
     # be one family, which never ends.
     if above and not flown(above, m.ts - m.settle_ns):
@@ -615,7 +603,7 @@ def find_page(m: Machine, b: Bio) -> None:
             b.above = above
             link_bios(b, above)
     if m.device.lower_count:
-        if entry.bio:
-            entry.bio.in_pages = False
-        entry.bio = b
+        if above:
+            above.in_pages = False
+        entry.what = b
         b.in_pages = True

@@ -9,15 +9,15 @@ Events of bios come first, then those of requests, then completions.
 
 import cython
 
-from biotrail.converters.match.ctypes_of import NULL, bint, free, int64, size_of, uint32, uint64
 from biotrail.converters.match.doubt import (
     assign_tag,
     drop_tag,
     end,
     end_event,
+    enter_flushes,
     event_inherits,
-    flush_serves,
     inherit,
+    leave_flushes,
     lose,
     merge_flushes,
     merge_tags,
@@ -30,53 +30,29 @@ from biotrail.converters.match.doubt import (
 )
 from biotrail.converters.match.families import forget_question, link_bios
 from biotrail.converters.match.flights import (
+    ANYWHERE,
     add_found,
     add_fresh,
     add_guess,
-    all_of,
     ending,
     exact,
+    find_in,
     free_listed,
     move,
     near_guess,
     new_flight,
     oldest_first,
     overlaps_guess,
-    put_back,
     put_in,
     several,
     sharing,
     starting,
     take_out,
-    within,
 )
 from biotrail.converters.match.generations import is_passthrough
-from biotrail.converters.match.lives import Bio, Device, Flight, Sender
-from biotrail.converters.match.memory import add_identity, add_member, allocate, device_of
-from biotrail.converters.match.numbers import (
-    BIO_COMPLETE,
-    GUESSES,
-    HELD,
-    INTERVAL,
-    ISSUED,
-    LOW_32,
-    PARTIALS,
-    RQ_MERGE,
-    RQ_REMAP,
-    SHARED,
-    START,
-    WAITING,
-    A,
-    C,
-    D,
-    F,
-    G,
-    I,
-    M,
-    Q,
-    R,
-    X,
-)
+from biotrail.converters.match.lives import *
+from biotrail.converters.match.memory import add_identity, add_member, device_of, entry_of
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
@@ -89,6 +65,7 @@ def find(m: Machine) -> bint:
     becomes the event that it is: `kind` C a c, M or F an m.
     """
     kind: int64 = m.kind
+    sender: Entry
     m.from_sector = 0 if m.sector == NO_SECTOR else m.sector
     m.to_sector = m.from_sector + cython.cast(uint64, m.size >> 9)
     m.op = m.opf & 0xFF
@@ -101,8 +78,12 @@ def find(m: Machine) -> bint:
     m.is_early = False
     if kind == Q or kind == G or kind == M or kind == F or kind == X or kind == A:
         m.tid = m.high
-        if m.sender_count:
-            m.sent = take_sent(m)
+        if m.senders.count:
+            sender = entry_of(m, m.senders, cython.cast(uint64, m.tid) + 1, 0)
+            m.sent = cython.cast(Flight, sender.what)
+            if m.sent and m.sent.order != sender.number:
+                m.sent = NULL
+            sender.what = NULL
     if kind == Q:
         find_queued(m)
     elif kind == G:
@@ -156,8 +137,8 @@ def choose(m: Machine, start: int64, is_open: bint) -> Flight:
     if several(m, start) and m.on["finder/several-are-ambiguous"]:
         stop = add_fresh(m, start, SHARED)
         share(m, stop, is_open)
-        merge_tags(m, stop, True)
-        merge_tags(m, stop, False)
+        merge_tags(m, stop, DRIVER_TAG)
+        merge_tags(m, stop, LIFE_TAG)
         m.found = stop
         if m.from_sector == m.to_sector and not is_flush_request(m):
             merge_flushes(m, start)
@@ -227,6 +208,7 @@ def find_remapped(m: Machine) -> None:
     the first A names the partition, or (before 5.12) its disk alone with the partition's sector.
     """
     f: Flight = m.sent
+    sender: Entry
     from_sector: uint64 = m.w5[m.row]
     from_dev: uint64 = m.w6[m.row] & LOW_32
     if f and f.place == WAITING and goes_on(m, f, from_dev, from_sector):
@@ -243,7 +225,9 @@ def find_remapped(m: Machine) -> None:
     f.from_dev = from_dev
     f.from_part = m.w6[m.row] >> 32
     f.queued = False
-    send(m, f)
+    sender = entry_of(m, m.senders, cython.cast(uint64, m.tid) + 1, 0)
+    sender.what = f
+    sender.number = f.order
     m.bio = f.identity
 
 
@@ -440,54 +424,6 @@ def early_ended(m: Machine) -> Flight:
     return f if count == 1 else NULL
 
 
-# --- Threads and what they sent
-
-
-def send(m: Machine, f: Flight) -> None:
-    """Note that an A, the thread's last event, sent a bio."""
-    s: Sender = sender_of(m, m.tid)
-    s.bio = f
-    s.order = f.order
-
-
-def take_sent(m: Machine) -> Flight:
-    """Return the bio of the thread's last event, if that was an A, else NULL; and forget it."""
-    s: Sender = sender_of(m, m.tid)
-    f: Flight = s.bio
-    s.bio = NULL
-    return f if f and f.order == s.order else NULL
-
-
-def sender_of(m: Machine, tid: uint32) -> Sender:
-    key: uint64 = cython.cast(uint64, tid) + 1
-    at: uint64 = (key * 0x9E3779B97F4A7C15) >> 32
-    mask: uint64 = m.sender_room - 1
-    old: Sender = m.senders
-    size: int64 = m.sender_room
-    place: int64
-    if 2 * m.sender_count >= m.sender_room:
-        m.sender_room = 256 if not size else 4 * size
-        m.senders = cython.cast(Sender, allocate(m.sender_room, size_of(Sender)))
-        m.sender_count = 0
-        for place in range(size):
-            if old[place].bio and old[place].bio.order == old[place].order:
-                copy_sender(sender_of(m, old[place].tid - 1), cython.address(old[place]))
-        free(old)
-        mask = m.sender_room - 1
-    at &= mask
-    while m.senders[at].tid and m.senders[at].tid != key:
-        at = (at + 1) & mask
-    if not m.senders[at].tid:
-        m.senders[at].tid = key
-        m.sender_count += 1
-    return cython.address(m.senders[at])
-
-
-def copy_sender(s: Sender, old: Sender) -> None:
-    s.bio = old.bio
-    s.order = old.order
-
-
 # --- Requests: G, s, M, F, m, I, D, R and a
 
 OF_DRIVER = 1 << 40
@@ -526,7 +462,9 @@ def find_allocated(m: Machine) -> Flight:
     r.flags = f.flags
     r.head = f.identity
     serve(r, f)
-    flush_serves(r, f)
+    if f.flushes:
+        enter_flushes(f.flushes, r)
+        leave_flushes(f)
     m.bio = f.identity
     m.address = r.identity
     m.device.takes_requests = True
@@ -554,13 +492,13 @@ def find_started(m: Machine) -> None:
     if not r:
         r = find_allocated(m)
     r.started = True
-    put_back(m, r)
+    move(m, r, r.sector, r.end)
     if scheduler != NO_TAG:
         key = OF_SCHEDULER | scheduler
     elif tag != NO_TAG:
         key = OF_LIFE | tag
     if key and m.device.one_queue and m.on["finder/tags-reused"]:
-        give_up_since(m, assign_tag(m, r, key, False))
+        give_up_since(m, assign_tag(m, r, key, LIFE_TAG))
     m.address = r.identity
     m.bio = r.head
 
@@ -744,7 +682,7 @@ def find_inserted(m: Machine) -> None:
         put_in(m, r, HELD)
     doubt_range(m, r)
     r.inserted = True
-    put_back(m, r)
+    move(m, r, r.sector, r.end)
     set_request(m, r)
 
 
@@ -770,7 +708,7 @@ def unseen_request(m: Machine) -> Flight:
     if m.from_sector == m.to_sector:
         exact(m, d.waiting)
     else:
-        within(m, d.waiting)
+        sharing(m, d.waiting, True)
     stop = m.found
     for at in range(start, stop):
         b = m.pile[at]
@@ -845,7 +783,7 @@ def smaller_discards(m: Machine, start: int64, stop: int64) -> None:
     f: Flight
     if m.op != m.discard or not m.on["finder/discards-from-anywhere"]:
         return
-    all_of(m, m.device.waiting)
+    find_in(m, m.device.waiting, 0, ANYWHERE, 0, ANYWHERE)
     for at in range(first, m.found):
         f = m.pile[at]
         if f.sector >= m.from_sector and f.end <= m.to_sector and f.end > f.sector:
@@ -882,7 +820,7 @@ def find_issued(m: Machine) -> None:
     else:
         exact(m, d.held)
         if m.found == start and not m.records_bios:
-            within(m, d.held)
+            sharing(m, d.held, True)
             oldest_first(m, start)
         r = choose(m, start, False)
         m.found = start
@@ -911,7 +849,7 @@ def find_issued(m: Machine) -> None:
         d.issued_sector = m.from_sector
         d.issued_end = m.to_sector
     if tag != NO_TAG and queue != NO_TAG and m.on["finder/tags-reused"]:
-        start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, True)
+        start = assign_tag(m, r, OF_DRIVER | queue << 16 | tag, DRIVER_TAG)
         if m.on["finder/sequence-outlives-tag"]:
             keep_sequences(m, start)
         give_up_since(m, start)
@@ -929,7 +867,7 @@ def keep_sequences(m: Machine, start: int64) -> None:
         f = m.pile[at]
         if f.sequence:
             f.data_done = True
-            put_back(m, f)
+            move(m, f, f.sector, f.end)
         else:
             m.pile[left] = f
             left += 1
@@ -941,7 +879,7 @@ def doubt_waiting(m: Machine, r: Flight) -> None:
     start: int64 = m.found
     if m.device.tells_allocations or not m.on["finder/unseen-allocations"]:
         return
-    sharing(m, m.device.waiting)
+    sharing(m, m.device.waiting, False)
     if m.found > start:
         open_since(m, start)
         open_flight(r)
@@ -962,10 +900,10 @@ def find_requeued(m: Machine) -> None:
         open_flight(r)
     else:
         take_out(m, r)
-        if m.on["finder/parts-blur"] and overlaps_guess(m, m.device.partials, PARTIALS):
+        if m.on["finder/parts-blur"] and overlaps_guess(m, m.device.guesses[PARTIALS], PARTIALS):
             open_flight(r)
     r.inserted = False
-    drop_tag(r, True)
+    drop_tag(r, DRIVER_TAG)
     put_in(m, r, HELD)
     set_request(m, r)
 
@@ -993,7 +931,7 @@ def find_completed(m: Machine) -> None:
         return
     if m.op != m.zone_append:  # its C has another sector than its D
         if m.on["finder/parts-blur"]:
-            if overlaps_guess(m, m.device.partials, PARTIALS):
+            if overlaps_guess(m, m.device.guesses[PARTIALS], PARTIALS):
                 open_flight(r)
             note_partial(m, start)
     set_request(m, r)
@@ -1026,7 +964,7 @@ def find_completing(m: Machine) -> None:
     f: Flight
     d: Device = m.device
     if m.op == m.zone_append:
-        all_of(m, d.issued)
+        find_in(m, d.issued, 0, ANYWHERE, 0, ANYWHERE)
         for at in range(start, m.found):
             f = m.pile[at]
             if f.end - f.sector == m.to_sector - m.from_sector:
@@ -1079,7 +1017,7 @@ def pass_over_lost(m: Machine, start: int64) -> None:
                 f = f.younger
     for at in range(stop, m.found):
         m.pile[at].passed = True
-        put_back(m, m.pile[at])
+        move(m, m.pile[at], m.pile[at].sector, m.pile[at].end)
     m.found = left
 
 
@@ -1098,7 +1036,7 @@ def divide_rows(m: Machine, start: int64) -> None:
                 f = f.younger
     if m.found > stop:
         for at in range(stop, m.found):
-            put_back(m, m.pile[at])
+            move(m, m.pile[at], m.pile[at].sector, m.pile[at].end)
         m.found = start
         find_completing(m)
 
@@ -1111,7 +1049,7 @@ def find_failing(m: Machine, start: int64) -> None:
     stop: int64
     exact(m, m.device.held)
     stop = m.found
-    sharing(m, m.device.waiting)
+    sharing(m, m.device.waiting, False)
     if m.found > stop:
         open_since(m, start)
     m.found = stop
@@ -1124,8 +1062,8 @@ def end_data(m: Machine, r: Flight) -> None:
     """
     if r.sequence:
         r.data_done = True
-        put_back(m, r)
-        drop_tag(r, True)
+        move(m, r, r.sector, r.end)
+        drop_tag(r, DRIVER_TAG)
     else:
         take_out(m, r)
 

@@ -10,40 +10,17 @@ its asker remembers.
 
 import cython
 
-from biotrail.converters.match.ctypes_of import (
-    NULL,
-    bint,
-    free,
-    int64,
-    size_of,
-    uint64,
-)
 from biotrail.converters.match.doubt import leave_all
-from biotrail.converters.match.lives import (
-    At,
-    Bio,
-    Device,
-    Flight,
-    Guess,
-    Guessed,
-    Life,
-    Pooled,
-    Range,
-    Row,
-    Spot,
+from biotrail.converters.match.lives import *
+from biotrail.converters.match.memory import (
+    allocate,
+    end_of,
+    free_list,
+    from_pool,
+    grown,
+    into_pool,
 )
-from biotrail.converters.match.memory import allocate, end_of, from_pool, grown, into_pool
-from biotrail.converters.match.numbers import (
-    FOREVER,
-    GUESSED,
-    GUESSES,
-    HELD,
-    INTERVAL,
-    ISSUED,
-    NEVER,
-    NOWHERE,
-    WAITING,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 
 FIRST_BIO = 1 << 38
@@ -51,6 +28,7 @@ FIRST_REQUEST = 1 << 54
 STEP = 64
 """Identities differ as addresses do, so that they spread over the tables of these."""
 SPREAD = 0x9E3779B97F4A7C15
+ANYWHERE = 0xFFFFFFFFFFFFFFFF
 
 
 # --- Trees
@@ -134,9 +112,10 @@ def without_range(t: Range, old: Range) -> Range:
 # --- Flights
 
 
-def next_order(m: Machine) -> int64:
+def number_range(m: Machine, t: Range) -> None:
     m.orders += 1
-    return m.orders
+    t.order = m.orders
+    t.weight = cython.cast(uint64, m.orders) * SPREAD
 
 
 def new_flight(m: Machine, is_bio: bint) -> Flight:
@@ -148,8 +127,7 @@ def new_flight(m: Machine, is_bio: bint) -> Flight:
     f.end = m.to_sector
     f.op = m.op
     f.tid = m.tid
-    f.order = next_order(m)
-    f.weight = cython.cast(uint64, f.order) * SPREAD
+    number_range(m, cython.cast(Range, f))
     f.identity = (FIRST_BIO if is_bio else FIRST_REQUEST) + cython.cast(uint64, f.order) * STEP
     f.doubt = INTERVAL
     f.began = m.ts
@@ -323,13 +301,11 @@ def add_fresh(m: Machine, start: int64, what: int64) -> int64:
     return stop
 
 
-def put_back(m: Machine, f: Flight) -> None:
-    """Put a flight into its tree again: what its row has in common is not so of it any more."""
-    move(m, f, f.sector, f.end)
-
-
 def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
-    """Give a flight in a tree another range."""
+    """Give a flight in a tree another range.
+
+    With its own it is put in again, where what its row has in common is not so of it any more.
+    """
     place: int64 = f.place
     take_out(m, f)
     f.sector = sector
@@ -387,91 +363,71 @@ def doubt_of(life: Life) -> int64:
 # --- Questions
 
 
+def find_in(m: Machine, t: Range, low: uint64, high: uint64, first: uint64, last: uint64) -> None:
+    """Find those in a tree that begin within `low` to `high`, and end within `first` to `last`.
+
+    In order of their sectors, then of age. On the pile, those of the event's operation; in a log
+    with pointers, bios of any, as `asked_bios`.
+    """
+    while t and not low <= t.sector <= high:
+        t = t.right if t.sector < low else t.left
+    if not t or t.highest < first:
+        return
+    find_in(m, t.left, low, high, first, last)
+    if first <= t.end <= last:
+        if t.bio:
+            add_asked(m, t.bio)
+        elif cython.cast(Flight, t).op == m.op:
+            add_found(m, cython.cast(Flight, t))
+    find_in(m, t.right, low, high, first, last)
+
+
+def starting(m: Machine, t: Range, sector: uint64) -> None:
+    """Find those that begin at a sector."""
+    find_in(m, t, sector, sector, 0, ANYWHERE)
+
+
+def exact(m: Machine, t: Range) -> None:
+    """Find those of exactly the event's range."""
+    find_in(m, t, m.from_sector, m.from_sector, m.to_sector, m.to_sector)
+
+
+def ending(m: Machine, t: Range, sector: uint64) -> None:
+    """Find those that end at a sector."""
+    find_in(m, t, 0, sector, sector, sector)
+
+
+def sharing(m: Machine, t: Range, within: bint) -> None:
+    """Find those with data that share a sector with the event, or lie within its range."""
+    start: int64 = m.found
+    at: int64
+    f: Flight
+    if m.to_sector > m.from_sector:
+        find_in(m, t, 0, m.to_sector - 1, m.from_sector + 1, ANYWHERE)
+    for at in range(start, m.found):
+        f = m.pile[at]
+        if f.end > f.sector:
+            if not within or (f.sector >= m.from_sector and f.end <= m.to_sector):
+                m.pile[start] = f
+                start += 1
+    m.found = start
+
+
+def add_asked(m: Machine, b: Bio) -> None:
+    """Note a bio that a question is about."""
+    m.asked_bios = cython.cast(
+        cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
+    )
+    m.asked_bios[m.asked] = b
+    m.asked += 1
+
+
 def add_found(m: Machine, f: Flight) -> None:
     m.pile = cython.cast(
         cython.pointer(Flight), grown(m.pile, m.found, cython.address(m.found_room))
     )
     m.pile[m.found] = f
     m.found += 1
-
-
-def starting(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those of the event's operation that begin at a sector, the oldest first."""
-    f: Flight
-    while t and t.sector != sector:
-        t = t.left if t.sector > sector else t.right
-    if not t:
-        return
-    starting(m, t.left, sector)
-    f = cython.cast(Flight, t)
-    if f.op == m.op:
-        add_found(m, f)
-    starting(m, t.right, sector)
-
-
-def exact(m: Machine, t: Range) -> None:
-    """Find those of exactly the event's range and operation, the oldest first."""
-    f: Flight
-    while t and t.sector != m.from_sector:
-        t = t.left if t.sector > m.from_sector else t.right
-    if not t:
-        return
-    exact(m, t.left)
-    f = cython.cast(Flight, t)
-    if f.op == m.op and f.end == m.to_sector:
-        add_found(m, f)
-    exact(m, t.right)
-
-
-def ending(m: Machine, t: Range, sector: uint64) -> None:
-    """Find those of the event's operation that end at a sector, in order of their sectors."""
-    f: Flight
-    if not t or t.highest < sector:
-        return
-    ending(m, t.left, sector)
-    f = cython.cast(Flight, t)
-    if t.end == sector and f.op == m.op:
-        add_found(m, f)
-    if t.sector <= sector:
-        ending(m, t.right, sector)
-
-
-def sharing(m: Machine, t: Range) -> None:
-    """Find those of the event's operation that share a sector with it, in order of sectors."""
-    f: Flight
-    if not t or t.highest <= m.from_sector:
-        return
-    sharing(m, t.left)
-    f = cython.cast(Flight, t)
-    if t.sector < m.to_sector:
-        if t.end > m.from_sector and t.end > t.sector and f.op == m.op:
-            if m.to_sector > m.from_sector:
-                add_found(m, f)
-        sharing(m, t.right)
-
-
-def within(m: Machine, t: Range) -> None:
-    """Find those with data that lie within the event's range, in order of sectors."""
-    start: int64 = m.found
-    at: int64
-    f: Flight
-    sharing(m, t)
-    for at in range(start, m.found):
-        f = m.pile[at]
-        if f.sector >= m.from_sector and f.end <= m.to_sector:
-            m.pile[start] = f
-            start += 1
-    m.found = start
-
-
-def all_of(m: Machine, t: Range) -> None:
-    """Find all of a tree with the event's operation, in order of their sectors."""
-    if not t:
-        return
-    all_of(m, t.left)
-    if cython.cast(Flight, t).op == m.op:
-        add_found(m, cython.cast(Flight, t))
-    all_of(m, t.right)
 
 
 def oldest_first(m: Machine, start: int64) -> None:
@@ -539,41 +495,31 @@ def add_guess(m: Machine, kind: int64, start: int64) -> None:
     m.found = stop
     g.sector = low
     g.end = high
-    g.order = next_order(m)
-    g.weight = cython.cast(uint64, g.order) * SPREAD
-    if kind == GUESSES:
-        m.device.guesses = with_range(m.device.guesses, cython.cast(Range, g))
-        m.device.guess_count += 1
-        if m.device.guess_count > m.device.guess_most:
-            m.device.guesses = sweep(m.device.guesses, NULL, kind)
-            m.device.guess_count = count_of(m.device.guesses)
-            m.device.guess_most = 2 * m.device.guess_count + 64
-    else:
-        m.device.partials = with_range(m.device.partials, cython.cast(Range, g))
-        m.device.partial_count += 1
-        if m.device.partial_count > m.device.partial_most:
-            m.device.partials = sweep(m.device.partials, NULL, kind)
-            m.device.partial_count = count_of(m.device.partials)
-            m.device.partial_most = 2 * m.device.partial_count + 64
+    number_range(m, cython.cast(Range, g))
+    d: Device = m.device
+    d.guesses[kind] = with_range(d.guesses[kind], cython.cast(Range, g))
+    d.guess_count[kind] += 1
+    if d.guess_count[kind] > d.guess_most[kind]:
+        d.guesses[kind] = sweep(d, d.guesses[kind], NULL, kind)
+        d.guess_most[kind] = 2 * d.guess_count[kind] + 64
 
 
-def count_of(t: Range) -> int64:
-    return 1 + count_of(t.left) + count_of(t.right) if t else 0
-
-
-def sweep(t: Range, kept: Range, kind: int64) -> Range:
+def sweep(d: Device, t: Range, kept: Range, kind: int64) -> Range:
     """Return a tree of the guesses that may still be wrong, with those of another one."""
     left: Range
     right: Range
+    g: Guess = cython.cast(Guess, t)
     if not t:
         return kept
     left = t.left
     right = t.right
-    if is_open_guess(cython.cast(Guess, t), kind):
+    if is_open_guess(g, kind):
         kept = with_range(kept, t)
     else:
-        free_guess(cython.cast(Guess, t))
-    return sweep(right, sweep(left, kept, kind), kind)
+        free_list(cython.cast(Pooled, g.first))
+        free(g)
+        d.guess_count[kind] -= 1
+    return sweep(d, right, sweep(d, left, kept, kind), kind)
 
 
 def is_open_guess(g: Guess, kind: int64) -> bint:
@@ -593,44 +539,34 @@ def is_open_guess(g: Guess, kind: int64) -> bint:
     return False
 
 
-def free_guess(g: Guess) -> None:
-    one: Guessed
-    while g.first:
-        one = g.first
-        g.first = one.next
-        free(one)
-    free(g)
-
-
 def free_device(d: Device) -> None:
     """Give a device back, and what is in flight there."""
-    free_guesses(d.guesses)
-    free_guesses(d.partials)
-    leave_tree(d.waiting)
-    leave_tree(d.held)
-    leave_tree(d.issued)
+    kind: int64
+    for kind in range(2):
+        free_tree(d.guesses[kind], True)
+    free_tree(d.waiting, False)
+    free_tree(d.held, False)
+    free_tree(d.issued, False)
     free(d.lower)
     free(d)
 
 
-def leave_tree(t: Range) -> None:
-    """Take the flights of a tree out of all that they are in with others."""
+def free_tree(t: Range, of_guesses: bint) -> None:
+    """Free guesses; take the flights of a tree out of all that they are in with others."""
     f: Flight
-    if t:
-        leave_tree(t.left)
-        leave_tree(t.right)
-        f = cython.cast(Flight, t)
-        free(f.row)
-        while f:
-            leave_all(f)
-            f = f.younger
-
-
-def free_guesses(t: Range) -> None:
-    if t:
-        free_guesses(t.left)
-        free_guesses(t.right)
-        free_guess(cython.cast(Guess, t))
+    if not t:
+        return
+    free_tree(t.left, of_guesses)
+    free_tree(t.right, of_guesses)
+    if of_guesses:
+        free_list(cython.cast(Pooled, cython.cast(Guess, t).first))
+        free(t)
+        return
+    f = cython.cast(Flight, t)
+    free(f.row)
+    while f:
+        leave_all(f)
+        f = f.younger
 
 
 def near_guess(m: Machine) -> bint:
@@ -639,12 +575,12 @@ def near_guess(m: Machine) -> bint:
     One of which all are issued when a further event asks matters no more, even after an R.
     """
     d: Device = m.device
-    if not d.guesses:
+    if not d.guesses[GUESSES]:
         return False
     if d.issued_end > d.issued_sector:
-        close_guesses(d.guesses, d.issued_sector, d.issued_end)
+        close_guesses(d.guesses[GUESSES], d.issued_sector, d.issued_end)
         d.issued_sector = d.issued_end = 0
-    return overlaps_guess(m, d.guesses, GUESSES)
+    return overlaps_guess(m, d.guesses[GUESSES], GUESSES)
 
 
 def close_guesses(t: Range, sector: uint64, end: uint64) -> None:
@@ -679,15 +615,14 @@ MANY = 64
 FEW = 16
 
 
-def new_spot(m: Machine, b: Bio, sector: uint64, end: uint64) -> Spot:
-    s: Spot = cython.cast(Spot, from_pool(m, cython.address(m.free_spots), size_of(Spot)))
-    m.spots += 1
-    s.bio = b
-    s.sector = sector
-    s.end = end
-    s.order = m.spots
-    s.weight = cython.cast(uint64, m.spots) * SPREAD
-    return s
+def new_spot(m: Machine, b: Bio, at: At) -> Range:
+    """Return where a bio stands in a tree, with an event's range."""
+    t: Range = cython.cast(Range, from_pool(m, cython.address(m.free_spots), size_of(Range)))
+    number_range(m, t)
+    t.bio = b
+    t.sector = at.sector
+    t.end = end_of(at)
+    return t
 
 
 def index_queue(m: Machine, b: Bio) -> None:
@@ -695,11 +630,11 @@ def index_queue(m: Machine, b: Bio) -> None:
     d: Device = b.device
     if b.spot or b.queue.number < 0 or b.queue.dev != d.dev:
         return
-    b.spot = new_spot(m, b, b.queue.sector, end_of(cython.address(b.queue)))
+    b.spot = new_spot(m, b, cython.address(b.queue))
     if b.queue.size == 0:
-        d.empty = with_range(d.empty, cython.cast(Range, b.spot))
+        d.empty = with_range(d.empty, b.spot)
     else:
-        d.over = with_range(d.over, cython.cast(Range, b.spot))
+        d.over = with_range(d.over, b.spot)
 
 
 def index_piece(m: Machine, b: Bio) -> None:
@@ -707,12 +642,12 @@ def index_piece(m: Machine, b: Bio) -> None:
     d: Device = b.device
     at: At = piece_of(b)
     if b.piece_spot:
-        d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
+        d.pieces = without_range(d.pieces, b.piece_spot)
         into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
         b.piece_spot = NULL
     if at:
-        b.piece_spot = new_spot(m, b, at.sector, end_of(at))
-        d.pieces = with_range(d.pieces, cython.cast(Range, b.piece_spot))
+        b.piece_spot = new_spot(m, b, at)
+        d.pieces = with_range(d.pieces, b.piece_spot)
 
 
 def piece_of(b: Bio) -> At:
@@ -755,13 +690,13 @@ def unindex(m: Machine, b: Bio) -> None:
     life: Life
     if b.spot:
         if b.queue.size == 0:
-            d.empty = without_range(d.empty, cython.cast(Range, b.spot))
+            d.empty = without_range(d.empty, b.spot)
         else:
-            d.over = without_range(d.over, cython.cast(Range, b.spot))
+            d.over = without_range(d.over, b.spot)
         into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.spot))
         b.spot = NULL
     if b.piece_spot:
-        d.pieces = without_range(d.pieces, cython.cast(Range, b.piece_spot))
+        d.pieces = without_range(d.pieces, b.piece_spot)
         into_pool(cython.address(m.free_spots), cython.cast(Pooled, b.piece_spot))
         b.piece_spot = NULL
     if d.is_indexed and d.bios < FEW:
@@ -770,15 +705,6 @@ def unindex(m: Machine, b: Bio) -> None:
         while life:
             unindex(m, cython.cast(Bio, life))
             life = life.later
-
-
-def add_asked(m: Machine, b: Bio) -> None:
-    """Note a bio that a question is about."""
-    m.asked_bios = cython.cast(
-        cython.pointer(Bio), grown(m.asked_bios, m.asked, cython.address(m.asked_room))
-    )
-    m.asked_bios[m.asked] = b
-    m.asked += 1
 
 
 def bios_over(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
@@ -790,9 +716,9 @@ def bios_over(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
         index_device(m, d)
     if d.is_indexed:
         if sector == end:
-            all_spots(m, d.empty)
+            find_in(m, d.empty, 0, ANYWHERE, 0, ANYWHERE)
         else:
-            covering(m, d.over, sector, end)
+            find_in(m, d.over, 0, sector, end, ANYWHERE)
         return
     while life:
         b = cython.cast(Bio, life)
@@ -819,7 +745,8 @@ def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
     if d.bios > MANY and not d.is_indexed:
         index_device(m, d)
     if d.is_indexed:
-        touching(m, d.pieces, sector, end)
+        if end > 0:
+            find_in(m, d.pieces, 0, end - 1, sector + 1, ANYWHERE)
         return
     while life:
         b = cython.cast(Bio, life)
@@ -829,31 +756,3 @@ def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
         at = piece_of(b)
         if at and at.sector < end and end_of(at) > sector:
             add_asked(m, b)
-
-
-def all_spots(m: Machine, t: Range) -> None:
-    if t:
-        all_spots(m, t.left)
-        add_asked(m, cython.cast(Spot, t).bio)
-        all_spots(m, t.right)
-
-
-def covering(m: Machine, t: Range, sector: uint64, end: uint64) -> None:
-    if not t or t.highest < end:
-        return
-    covering(m, t.left, sector, end)
-    if t.sector <= sector:
-        if t.end >= end:
-            add_asked(m, cython.cast(Spot, t).bio)
-        covering(m, t.right, sector, end)
-
-
-def touching(m: Machine, t: Range, sector: uint64, end: uint64) -> None:
-    """Find the bios of a tree whose range shares a sector with another one."""
-    if not t or t.highest <= sector:
-        return
-    touching(m, t.left, sector, end)
-    if t.sector < end:
-        if t.end > sector:
-            add_asked(m, cython.cast(Spot, t).bio)
-        touching(m, t.right, sector, end)

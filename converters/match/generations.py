@@ -7,30 +7,9 @@ the event, and on what the event before at the address said (`told`), that `m.on
 
 import cython
 
-from biotrail.converters.match.ctypes_of import bint, int64, uint32, uint64
-from biotrail.converters.match.lives import At, Bio, Device, Entry, Place, Request
-from biotrail.converters.match.memory import clone_entry, device_of, end_of, place_of
-from biotrail.converters.match.numbers import (
-    BIO_COMPLETE,
-    DONE,
-    LOW_32,
-    PARENT,
-    REST,
-    RQ_MERGE,
-    RQ_REMAP,
-    START,
-    A,
-    C,
-    D,
-    E,
-    F,
-    G,
-    I,
-    M,
-    Q,
-    R,
-    X,
-)
+from biotrail.converters.match.lives import *
+from biotrail.converters.match.memory import device_of, end_of, entry_in, entry_of
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 
 # --- Requests
@@ -175,8 +154,8 @@ def queued_since(m: Machine, number: int64) -> bint:
     """Return whether the event's bio was queued after an event: then it can't be in the request."""
     if m.bio == 0:
         return False
-    place: Place = place_of(m.bios, m.bio_mask, m.bio)
-    return place.address != 0 and place.queued > number
+    place: Entry = entry_in(m.bios, m.bio, 0)
+    return place.one != 0 and place.number > number
 
 
 def is_passthrough(m: Machine, opf: uint32) -> bint:
@@ -305,13 +284,12 @@ def resubmitted(m: Machine, b: Bio) -> bint:
 
 def last_clone(m: Machine, dev: uint64, sector: uint64) -> int64:
     """Return the last A of a clone from this place; NEVER: none."""
-    return clone_entry(m, dev, sector).number
+    return entry_of(m, m.clones, dev + 1, sector).number
 
 
 def note_clone(m: Machine) -> None:
     """Note an A that does not send on the bio at its address: it is of a clone."""
-    entry: Entry = clone_entry(m, m.w6[m.row] & LOW_32, m.w5[m.row])
-    entry.number = m.number
+    entry_of(m, m.clones, (m.w6[m.row] & LOW_32) + 1, m.w5[m.row]).number = m.number
 
 
 def queued_below(m: Machine, b: Bio) -> bint:

@@ -5,25 +5,61 @@ A bio or request is one use of its address. A `Note` is an event as it is rememb
 NEVER where there was none, and then the rest means nothing.
 """
 
-from biotrail.converters.match.ctypes_of import (
-    bint,
-    flight_4,
-    int32,
-    int64,
-    int64_7,
-    int64_32,
-    struct,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    words,
-)
+from typing import Any, TypeVar
+
+# In C: numbers of that width, and pointers to structs.
+_Class = TypeVar("_Class")
+
+int64 = int
+uint64 = int
+uint32 = int
+uint16 = int
+uint8 = int
+int32 = int
+bint = bool
+words = Any
+"""A column of a window's records: uint64*."""
+pointer = Any
+"""void*."""
+
+int64_2 = Any
+"""Two of int64; likewise the next ones."""
+int64_7 = Any
+int64_32 = Any
+range_2 = Any
+"""Two pointers to ranges; likewise the next ones."""
+tags_2 = Any
+flight_4 = Any
+
+NULL: Any = None
+calloc: Any = None
+free: Any = None
+memcpy: Any = None
+memset: Any = None
+realloc: Any = None
+"""Of C's library."""
+begin_task: Any = None
+"""setjmp: 0; once more, not 0, when `give_task_up` was called."""
+give_task_up: Any = None
+"""longjmp to where this thread last called `begin_task`."""
+
+
+def struct(cls: type[_Class]) -> type[_Class]:
+    """Mark a class as a C struct; its name then stands for a pointer to one."""
+    return cls
+
+
+def size_of(cls: type[Any]) -> int:
+    """Return the bytes of a struct."""
+    raise NotImplementedError(cls)
 
 
 @struct
 class Pooled:
-    """Of a pool: where it is free, the next one that is."""
+    """A struct whose first field leads to the next one: of those of a pool that are free.
+
+    Of structs in lists that field is `next`, for `free_list`.
+    """
 
     next_free: "Pooled"
 
@@ -96,18 +132,14 @@ class Device:
     """Requests that are not issued, requeued ones included."""
     issued: "Range"
     """Requests with the driver, and flush sequences whose data is done."""
-    guesses: "Range"
-    """Where an event was given to one of several that wait or are held."""
-    guess_count: int64
-    guess_most: int64
-    """So many guesses, and those that matter no more are dropped; likewise below."""
+    guesses: range_2
+    """Where an event was given to one of several (GUESSES), or one completed in part (PARTIALS)."""
+    guess_count: int64_2
+    guess_most: int64_2
+    """So many guesses, and those that matter no more are dropped."""
     issued_sector: uint64
     """The range of the last D, until the next event that asks for guesses."""
     issued_end: uint64
-    partials: "Range"
-    """Where one of several completed in part."""
-    partial_count: int64
-    partial_most: int64
     one_queue: bint
     """It has one hardware queue: tags that a request has from its start on are unique."""
     takes_requests: bint
@@ -129,8 +161,6 @@ class Life(Pooled):
     """
 
     address: uint64
-    place: "Place"
-    """Of its address, while no later one lives there."""
     is_bio: bint
     closed: bint
     is_due: bint
@@ -280,9 +310,9 @@ class Bio(Life):
     """Where it stands, in a copy of it."""
     complete: bint
     """A queued bio of which it is known when it ended."""
-    spot: "Spot"
+    spot: "Range"
     """Where it stands in its device's tree by Q; `piece_spot` by its piece."""
-    piece_spot: "Spot"
+    piece_spot: "Range"
 
 
 @struct
@@ -390,66 +420,67 @@ class Mention(Pooled):
 class Link:
     """A bio in a list."""
 
-    bio: Bio
     next: "Link"
+    bio: Bio
 
 
 @struct
 class Offer:
     """A request in a list, as of its D or C."""
 
+    next: "Offer"
     request: Request
     at: Note
-    next: "Offer"
 
 
 @struct
 class Join:
     """An M or F of a request, the event before it, and the bio."""
 
+    next: "Join"
     at: Note
     before: Note
     bio: Bio
-    next: "Join"
 
 
 @struct
 class Named:
     """An address in the chain of a D."""
 
-    address: uint64
     next: "Named"
+    address: uint64
 
 
 @struct
 class Step:
     """A D, C or R of a request; of a D, whether its chain was cut, and the bios that it names."""
 
+    next: "Step"
     at: Note
     head: uint64
     cut: bint
     chain: Named
     last: Named
-    next: "Step"
-
-
-@struct
-class Place:
-    """Who lives at an address, and the number of the last Q, A, X or G there."""
-
-    address: uint64
-    life: Life
-    queued: int64
 
 
 @struct
 class Entry:
-    """A place of a table by two keys; number NEVER: it is free."""
+    """What stands in a table by two keys, and a number; both can be missing (NULL, NEVER)."""
 
     one: uint64
+    """0: it is free."""
     two: uint64
+    what: pointer
     number: int64
-    bio: Bio
+
+
+@struct
+class Table:
+    """Entries by the hash of their keys; mask: their number, a power of two, less one."""
+
+    entries: Entry
+    mask: uint64
+    count: int64
 
 
 # What the finder has in flight.
@@ -469,13 +500,8 @@ class Range(Pooled):
     weight: uint64
     left: "Range"
     right: "Range"
-
-
-@struct
-class Spot(Range):
-    """Where a bio stands in a tree."""
-
     bio: Bio
+    """In a log with pointers, whose it is."""
 
 
 @struct
@@ -543,18 +569,13 @@ class Flight(Range):
     """The first completion that may be its own; FOREVER: none so far."""
     in_exchange: bint
     """It is among those that have not ended."""
-    before_live: "Flight"
-    next_live: "Flight"
     flushes: "Flushes"
-    before_flush: "Flight"
-    next_flush: "Flight"
-    flying: "Tags"
-    """Of its driver's tag, from D to C or R; `living` of the tag that it has from s to its end."""
-    before_flying: "Flight"
-    next_flying: "Flight"
-    living: "Tags"
-    before_living: "Flight"
-    next_living: "Flight"
+    tags: tags_2
+    """Of its driver's tag (DRIVER_TAG), from D to C or R; of the one from s to its end (LIFE_TAG).
+    """
+    before: flight_4
+    """In each list that it is in with others; see `numbers`. Likewise `next`."""
+    next: flight_4
 
 
 @struct
@@ -575,15 +596,6 @@ class Row:
 
 
 @struct
-class Sender:
-    """A thread, and the bio of its last event, if that was an A, as of that `order`."""
-
-    tid: uint64
-    bio: Flight
-    order: int64
-
-
-@struct
 class Guess(Range):
     """Where an event was given to one of several; `first` is of a list of these."""
 
@@ -595,23 +607,20 @@ class Guess(Range):
 class Guessed:
     """One of several."""
 
+    next: "Guessed"
     flight: Flight
     order: int64
-    next: "Guessed"
 
 
 @struct
 class Exchange:
     """Those that may have swapped their events: any completion of one may be another's.
 
-    Those without a completion so far that may be their own stand in the first list. is_open:
-    nothing bounds when they ended.
+    Those without a completion so far that may be their own stand in a list. live: how many have not
+    ended. is_open: nothing bounds when they ended.
     """
 
     first_fresh: Flight
-    last_fresh: Flight
-    first_seen: Flight
-    last_seen: Flight
     live: int64
     first_ended: "Ending"
     last_ended: "Ending"
@@ -651,20 +660,11 @@ class Tags:
 
 @struct
 class Tag:
-    """A tag of a device in use (key: of what kind, in which queue), and its requests."""
+    """A tag of a device in use, and its requests."""
 
-    key: uint64
-    dev: uint64
     group: Tags
     before: "Tag"
     next: "Tag"
-
-
-@struct
-class TagPlace:
-    """A place of the table of tags."""
-
-    tag: Tag
 
 
 @struct

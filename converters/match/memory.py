@@ -3,39 +3,10 @@
 
 import cython
 
-from biotrail.converters.match.ctypes_of import (
-    NULL,
-    bint,
-    calloc,
-    free,
-    give_task_up,
-    int64,
-    memset,
-    realloc,
-    size_of,
-    uint8,
-    uint64,
-    words,
-)
 from biotrail.converters.match.doubt import free_endings
 from biotrail.converters.match.flights import forget_flight
-from biotrail.converters.match.lives import (
-    At,
-    Bio,
-    Device,
-    Entry,
-    Join,
-    Life,
-    Link,
-    Mention,
-    Named,
-    Offer,
-    Place,
-    Pooled,
-    Request,
-    Step,
-)
-from biotrail.converters.match.numbers import FOREVER, MENTIONED, NEVER
+from biotrail.converters.match.lives import *
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 
 BLOCK = 256
@@ -132,41 +103,27 @@ def free_life(m: Machine, life: Life) -> None:
 
 
 def free_bio(m: Machine, b: Bio) -> None:
-    offer: Offer
-    free_links(b.candidates)
+    free_list(cython.cast(Pooled, b.candidates))
+    free_list(cython.cast(Pooled, b.chains))
     free_endings(cython.cast(Life, b))
     forget_flight(cython.cast(Life, b))
-    while b.chains:
-        offer = b.chains
-        b.chains = offer.next
-        free(offer)
     b.closed = True
     free_life(m, cython.cast(Life, b))
 
 
 def free_request(m: Machine, r: Request) -> None:
-    one: Step
-    free_links(r.moved)
-    forget_joins(r)
+    one: Step = r.first_step
+    while one:
+        free_list(cython.cast(Pooled, one.chain))
+        one = one.next
+    free_list(cython.cast(Pooled, r.first_step))
+    free_list(cython.cast(Pooled, r.first_chain))
+    free_list(cython.cast(Pooled, r.moved))
+    free_list(cython.cast(Pooled, r.joins))
     free_endings(cython.cast(Life, r))
     forget_flight(cython.cast(Life, r))
-    free_names(r.first_chain)
-    while r.first_step:
-        one = r.first_step
-        r.first_step = one.next
-        free_names(one.chain)
-        free(one)
     r.closed = True
     free_life(m, cython.cast(Life, r))
-
-
-def forget_joins(r: Request) -> None:
-    join: Join
-    while r.joins:
-        join = r.joins
-        r.joins = join.next
-        free(join)
-    r.last_join = NULL
 
 
 def mention(m: Machine, life: Life) -> None:
@@ -208,20 +165,17 @@ def move_mentions(m: Machine, old: Life, new: Life, since: int64) -> None:
         one = one.next
 
 
-def free_links(first: Link) -> None:
-    link: Link
+def free_list(first: Pooled) -> None:
+    one: Pooled
     while first:
-        link = first
-        first = link.next
-        free(link)
+        one = first
+        first = one.next_free
+        free(one)
 
 
-def free_names(first: Named) -> None:
-    name: Named
-    while first:
-        name = first
-        first = name.next
-        free(name)
+def forget_joins(r: Request) -> None:
+    free_list(cython.cast(Pooled, r.joins))
+    r.joins = r.last_join = NULL
 
 
 def linked(bio: Bio, rest: Link) -> Link:
@@ -276,169 +230,78 @@ def add_loss(m: Machine, ts: int64) -> None:
     m.losses[at] = ts
 
 
-# --- Places
+# --- Tables by two keys: who lives at an address, and so on
 
 
-def place_of(places: Place, mask: uint64, address: uint64) -> Place:
-    """Return the place of an address; a new one's address is 0."""
+def make_tables(m: Machine) -> None:
+    m.bios, m.requests, m.clones = new_table(), new_table(), new_table()
+    m.pages, m.senders, m.tags = new_table(), new_table(), new_table()
+
+
+def new_table() -> Table:
+    t: Table = cython.cast(Table, allocate(1, size_of(Table)))
+    t.entries = cython.cast(Entry, allocate(FEWEST, size_of(Entry)))
+    t.mask = FEWEST - 1
+    return t
+
+
+def free_table(t: Table) -> None:
+    if t:
+        free(t.entries)
+        free(t)
+
+
+def entry_in(t: Table, one: uint64, two: uint64) -> Entry:
+    """Return the entry of two keys, of which the first is not 0; of a new one it is 0."""
     # Addresses follow each other at even distances, in several arrays at once.
-    at: uint64 = ((address * SPREAD_ONE) >> 24) & mask
-    while places[at].address != address and places[at].address != 0:
-        at = (at + 1) & mask
-    return cython.address(places[at])
+    at: uint64 = ((one * SPREAD_ONE ^ two * SPREAD_TWO) >> 24) & t.mask
+    while t.entries[at].one and (t.entries[at].one != one or t.entries[at].two != two):
+        at = (at + 1) & t.mask
+    return cython.address(t.entries[at])
 
 
-def bio_place(m: Machine, address: uint64) -> Place:
-    found: Place = place_of(m.bios, m.bio_mask, address)
-    if found.address == 0:
-        if 2 * m.bio_count > cython.cast(int64, m.bio_mask):
-            grow_places(m, True)
-            found = place_of(m.bios, m.bio_mask, address)
-        found.address = address
-        found.queued = NEVER
-        m.bio_count += 1
-    return found
-
-
-def request_place(m: Machine, address: uint64) -> Place:
-    found: Place = place_of(m.requests, m.request_mask, address)
-    if found.address == 0:
-        if 2 * m.request_count > cython.cast(int64, m.request_mask):
-            grow_places(m, False)
-            found = place_of(m.requests, m.request_mask, address)
-        found.address = address
-        m.request_count += 1
-    return found
-
-
-def make_places(m: Machine) -> None:
-    m.bios = cython.cast(Place, allocate(FEWEST, size_of(Place)))
-    m.requests = cython.cast(Place, allocate(FEWEST, size_of(Place)))
-    m.bio_mask = m.request_mask = FEWEST - 1
-
-
-def oldest_open(m: Machine) -> int64:
-    """Return the number of the first event of the oldest life that is not closed; FOREVER: none."""
-    found: int64 = FOREVER
-    device: Device = m.first_device
-    while device:
-        if device.first_bio:
-            found = min(found, device.first_bio.born.number)
-        if device.first_request:
-            found = min(found, device.first_request.born.number)
-        device = device.next
-    return found
-
-
-def grow_places(m: Machine, of_bios: bint) -> None:
-    """Make a table of addresses anew, without those that nothing can ask for; larger if needed."""
-    old: Place = m.bios if of_bios else m.requests
-    mask: uint64 = m.bio_mask if of_bios else m.request_mask
-    # The finder's identities are not used again once nothing lives there.
-    since: int64 = FOREVER if m.by_range else oldest_open(m)
-    count: int64 = 0
-    at: uint64
-    for at in range(mask + 1):
-        if old[at].address and (old[at].life or old[at].queued > since):
-            count += 1
-    size: uint64 = mask + 1
-    while cython.cast(uint64, 4 * count) > size:
-        size *= 2
-    new: Place = cython.cast(Place, allocate(size, size_of(Place)))
-    place: Place
-    for at in range(mask + 1):
-        if old[at].address and (old[at].life or old[at].queued > since):
-            place = place_of(new, size - 1, old[at].address)
-            place[0] = old[at]
-            if place.life:
-                place.life.place = place
-    free(old)
-    if of_bios:
-        m.bios = new
-        m.bio_mask = size - 1
-        m.bio_count = count
-    else:
-        m.requests = new
-        m.request_mask = size - 1
-        m.request_count = count
-
-
-# --- Tables by two keys
-
-
-def make_entries(m: Machine) -> None:
-    """Make the tables of clones by their source, and of bios by their first page."""
-    m.clones = cython.cast(Entry, allocate(FEWEST, size_of(Entry)))
-    m.pages = cython.cast(Entry, allocate(FEWEST, size_of(Entry)))
-    m.clone_mask = m.page_mask = FEWEST - 1
-
-
-def entry_of(entries: Entry, mask: uint64, one: uint64, two: uint64) -> Entry:
-    """Return the entry of two keys, of which the first is not 0; a new one's first key is 0."""
-    at: uint64 = (one * SPREAD_ONE ^ two * SPREAD_TWO) >> 20
-    at &= mask
-    while entries[at].one and (entries[at].one != one or entries[at].two != two):
-        at = (at + 1) & mask
-    return cython.address(entries[at])
-
-
-def clone_entry(m: Machine, dev: uint64, sector: uint64) -> Entry:
-    """Return the entry of clones from a sector of a device."""
-    found: Entry = entry_of(m.clones, m.clone_mask, dev + 1, sector)
-    if not found.one:
-        if 2 * m.clone_count > cython.cast(int64, m.clone_mask):
-            m.clones = grown_entries(
-                m.clones,
-                cython.address(m.clone_mask),
-                cython.address(m.clone_count),
-                oldest_open(m),
-            )
-            found = entry_of(m.clones, m.clone_mask, dev + 1, sector)
-        found.one = dev + 1
-        found.two = sector
+def entry_of(m: Machine, t: Table, one: uint64, two: uint64) -> Entry:
+    """Return the entry of two keys, of which the first is not 0; it is made if there is none."""
+    found: Entry = entry_in(t, one, two)
+    if found.one == 0:
+        if 2 * t.count > cython.cast(int64, t.mask):
+            grow_table(m, t)
+            found = entry_in(t, one, two)
+        found.one = one
+        found.two = two
         found.number = NEVER
-        m.clone_count += 1
+        t.count += 1
     return found
 
 
-def page_entry(m: Machine, page: uint64) -> Entry:
-    found: Entry = entry_of(m.pages, m.page_mask, page, 0)
-    if not found.one:
-        if 2 * m.page_count > cython.cast(int64, m.page_mask):
-            m.pages = grown_entries(
-                m.pages, cython.address(m.page_mask), cython.address(m.page_count), FOREVER
-            )
-            found = entry_of(m.pages, m.page_mask, page, 0)
-        found.one = page
-        m.page_count += 1
-    return found
+def grow_table(m: Machine, t: Table) -> None:
+    """Make a table anew, without entries that nothing can ask for; larger if needed.
 
-
-def grown_entries(
-    old: Entry,
-    mask: cython.pointer(uint64),
-    count: cython.pointer(int64),
-    since: int64,
-) -> Entry:
-    """Return a table anew, of entries with a bio or a number from `since` on; larger if needed."""
-    kept: int64 = 0
+    No event before the first one of what is open is asked for.
+    """
+    since: int64 = FOREVER
+    device: Device = m.first_device
+    # The finder's identities are not used again once nothing lives there.
+    while device and not (m.by_range and t == m.bios):
+        if device.first_bio:
+            since = min(since, device.first_bio.born.number)
+        if device.first_request:
+            since = min(since, device.first_request.born.number)
+        device = device.next
+    old: Entry = t.entries
+    room: uint64 = t.mask + 1
     at: uint64
-    for at in range(mask[0] + 1):
-        if old[at].one and (old[at].bio or old[at].number >= since):
-            kept += 1
-    size: uint64 = mask[0] + 1
-    while cython.cast(uint64, 4 * kept) > size:
-        size *= 2
-    new: Entry = cython.cast(Entry, allocate(size, size_of(Entry)))
-    entry: Entry
-    for at in range(mask[0] + 1):
-        if old[at].one and (old[at].bio or old[at].number >= since):
-            entry = entry_of(new, size - 1, old[at].one, old[at].two)
-            entry[0] = old[at]
+    t.count = 0
+    for at in range(room):
+        if old[at].one and (old[at].what or old[at].number >= since):
+            t.count += 1
+    while cython.cast(uint64, 4 * t.count) > t.mask + 1:
+        t.mask = 2 * t.mask + 1
+    t.entries = cython.cast(Entry, allocate(t.mask + 1, size_of(Entry)))
+    for at in range(room):
+        if old[at].one and (old[at].what or old[at].number >= since):
+            entry_in(t, old[at].one, old[at].two)[0] = old[at]
     free(old)
-    mask[0] = size - 1
-    count[0] = kept
-    return new
 
 
 # --- Devices

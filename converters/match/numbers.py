@@ -103,4 +103,10 @@ OPENED = 1
 PAIRED = 2
 GUESSED = 3
 
+# Lists in which flights are with others (Flight.before). Of the first two is a tag (Flight.tags).
+LIFE_TAG = 0
+DRIVER_TAG = 1
+SHARED_FLUSH = 2
+FRESH = 3
+
 SHARE = 10  # converters.events.ends.SHARE

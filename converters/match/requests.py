@@ -4,7 +4,6 @@
 import cython
 
 from biotrail.converters.match.bios import bio_here
-from biotrail.converters.match.ctypes_of import NULL, bint, int64, size_of, uint64
 from biotrail.converters.match.doubt import add_ending
 from biotrail.converters.match.families import (
     ended_before,
@@ -17,43 +16,28 @@ from biotrail.converters.match.families import (
 )
 from biotrail.converters.match.flights import attach, index_piece
 from biotrail.converters.match.generations import begins_request, is_discard, is_passthrough
-from biotrail.converters.match.lives import At, Bio, Device, Join, Life, Named, Place, Request, Step
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import (
     add_mention,
     allocate,
     device_of,
     end_of,
+    entry_of,
     forget_joins,
     mention,
     move_mentions,
     new_request,
     note,
-    request_place,
 )
-from biotrail.converters.match.numbers import (
-    AMBIGUOUS,
-    CHAIN,
-    DONE,
-    FOREVER,
-    LOW_32,
-    RQ_MERGE,
-    START,
-    C,
-    D,
-    E,
-    F,
-    I,
-    M,
-    R,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 
 
 def request_here(m: Machine) -> Request:
     """Return the request that the event is of; NULL of an E on an unknown one."""
     kind: int64 = m.kind
-    place: Place = request_place(m, m.address)
-    r: Request = cython.cast(Request, place.life)
+    place: Entry = entry_of(m, m.requests, m.address, 0)
+    r: Request = cython.cast(Request, place.what)
     if r and r.joins and (kind == I or kind == D or kind == RQ_MERGE):
         r = divided(m, r, place)
     if kind == E:
@@ -74,19 +58,19 @@ def request_here(m: Machine) -> Request:
     return r
 
 
-def commented_on(m: Machine, place: Place) -> Request:
+def commented_on(m: Machine, place: Entry) -> Request:
     """Return the request that an E or d is about; NULL: none that is known.
 
     They come with its end or soon behind it: what ended longer ago than late events come may be
     closed, or may not, which shall make no difference.
     """
-    r: Request = cython.cast(Request, place.life)
+    r: Request = cython.cast(Request, place.what)
     if r and ended_before(r, m.ts - m.settle_ns):
         return NULL
     return r
 
 
-def request_begins(m: Machine, place: Place) -> Request:
+def request_begins(m: Machine, place: Entry) -> Request:
     """Return a new request at an address."""
     r: Request = new_request(m)
     r.address = m.address
@@ -96,13 +80,12 @@ def request_begins(m: Machine, place: Place) -> Request:
         m.device.requests_since = m.number
     join_list(m, cython.cast(Life, r))
     if m.by_range:
-        attach(m, cython.cast(Life, r), place.life)
-    place.life = cython.cast(Life, r)
-    r.place = place
+        attach(m, cython.cast(Life, r), cython.cast(Life, place.what))
+    place.what = r
     return r
 
 
-def divided(m: Machine, r: Request, place: Place) -> Request:
+def divided(m: Machine, r: Request, place: Entry) -> Request:
     """Return the request that an I, D or m is of, divided where an M or F joined a later one.
 
     Joined-beside: bios that joined lie in the event's range, what was there before does not; so
@@ -121,8 +104,7 @@ def divided(m: Machine, r: Request, place: Place) -> Request:
                 later.address = r.address
                 later.born = join.at
                 later.next = cython.cast(Life, later)
-                place.life = cython.cast(Life, later)
-                later.place = place
+                place.what = later
                 join_list(m, cython.cast(Life, later))
                 link(cython.cast(Life, r), cython.cast(Life, later))
                 later.told = r.told
@@ -181,7 +163,7 @@ def on_request(m: Machine) -> None:
         if r.merged.number < 0:
             note(m, cython.address(r.merged), kind)
         if m.by_range and m.other != 0:
-            r.taker = cython.cast(Request, request_place(m, m.other).life)
+            r.taker = cython.cast(Request, entry_of(m, m.requests, m.other, 0).what)
             if r.taker:
                 link(cython.cast(Life, r), cython.cast(Life, r.taker))
     else:
@@ -248,7 +230,7 @@ def is_alone(m: Machine) -> bint:
 
 def on_chain(m: Machine) -> None:
     """CHAIN: the bios behind the head of a D, which has the same time and request."""
-    r: Request = cython.cast(Request, request_place(m, m.w1[m.row]).life)
+    r: Request = cython.cast(Request, entry_of(m, m.requests, m.w1[m.row], 0).what)
     slot: int64
     word: int64
     b: Bio
@@ -384,7 +366,7 @@ def on_complete(m: Machine) -> None:
 
 def on_done(m: Machine) -> None:
     """d: a request is no longer accounted; it says nothing else."""
-    r: Request = commented_on(m, request_place(m, m.w1[m.row]))
+    r: Request = commented_on(m, entry_of(m, m.requests, m.w1[m.row], 0))
     if r:
         r.told.number = m.number
         r.told.ts = m.ts

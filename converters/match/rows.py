@@ -4,77 +4,12 @@
 import cython
 
 from biotrail.converters.match.closing import holds, is_piece, request_before_merge
-from biotrail.converters.match.ctypes_of import (
-    NULL,
-    bint,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-)
 from biotrail.converters.match.doubt import ending_of
 from biotrail.converters.match.flights import doubt_of
 from biotrail.converters.match.generations import is_passthrough
-from biotrail.converters.match.lives import (
-    At,
-    Bio,
-    Device,
-    Ending,
-    Life,
-    Mention,
-    Request,
-    Step,
-)
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import device_of, resized, time_of
-from biotrail.converters.match.numbers import (
-    ABSENT,
-    AMBIGUOUS,
-    BIO_BASED,
-    BIO_STAGES,
-    BIOS,
-    D2C,
-    DEEPEST,
-    EDGE_COLUMN,
-    EDGES,
-    EXACT,
-    FAILED,
-    FIRST_UNRECORDED,
-    FLUSH,
-    FOREVER,
-    G2D,
-    G2I,
-    I2D,
-    INCOMPLETE,
-    KNOWN,
-    LIFE_COLUMN,
-    LIVES,
-    LOST,
-    LOW_32,
-    M2D,
-    M2I,
-    MENTION_COLUMN,
-    MENTIONS,
-    MOST_COLUMNS,
-    NEVER,
-    POST_FLUSH,
-    PRE_FLUSH,
-    Q2D,
-    Q2G,
-    Q2M,
-    R2D,
-    REQUEST_COLUMN,
-    REQUEST_STAGES,
-    REQUESTS,
-    SHARE,
-    UNKNOWN,
-    A,
-    C,
-    D,
-    M,
-    Q,
-    R,
-    X,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.state import Machine
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG, Q_FLAG_OWN
 
@@ -82,17 +17,13 @@ NO_CPU = 0xFFFF
 
 
 def new_row(m: Machine, table: int64) -> int64:
+    at: int64
     if m.made[table] == m.room[table]:
-        grow_table(m, table)
+        m.room[table] = max(4096, 2 * m.room[table])
+        for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
+            m.column[at] = resized(m.column[at], m.room[table] * m.width[at])
     m.made[table] += 1
     return m.made[table] - 1
-
-
-def grow_table(m: Machine, table: int64) -> None:
-    at: int64
-    m.room[table] = max(4096, 2 * m.room[table])
-    for at in range(table * MOST_COLUMNS, table * MOST_COLUMNS + m.columns[table]):
-        m.column[at] = resized(m.column[at], m.room[table] * m.width[at])
 
 
 def put64(m: Machine, column: int64, row: int64, value: int64) -> None:

@@ -15,73 +15,19 @@ from biotrail.converters.match.bios import (
     on_remap,
     on_split,
 )
-from biotrail.converters.match.ctypes_of import (
-    NULL,
-    begin_task,
-    bint,
-    free,
-    int32,
-    int64,
-    memcpy,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-    words,
-)
 from biotrail.converters.match.doubt import free_tags
 from biotrail.converters.match.families import close_rest, settle, show_open
 from biotrail.converters.match.finder import end_search, find
 from biotrail.converters.match.flights import free_device
-from biotrail.converters.match.lives import (
-    Bio,
-    Device,
-    Ending,
-    Entry,
-    Exchange,
-    Flight,
-    Life,
-    Place,
-    Pooled,
-    Request,
-    Sender,
-    TagPlace,
-)
+from biotrail.converters.match.lives import *
 from biotrail.converters.match.memory import (
     add_loss,
     device_of,
+    free_table,
     make_device,
-    make_entries,
-    make_places,
+    make_tables,
 )
-from biotrail.converters.match.numbers import (
-    ALL_COLUMNS,
-    BACKING,
-    BIO_COMPLETE,
-    CHAIN,
-    DONE,
-    EDGES,
-    LOW_32,
-    MENTIONS,
-    MOST_COLUMNS,
-    NEVER,
-    RQ_REMAP,
-    START,
-    TABLES,
-    TIME_BITS,
-    A,
-    C,
-    D,
-    E,
-    F,
-    G,
-    M,
-    P,
-    Q,
-    R,
-    U,
-    X,
-)
+from biotrail.converters.match.numbers import *
 from biotrail.converters.match.requests import (
     on_chain,
     on_clone,
@@ -135,18 +81,10 @@ class Machine:
     high: uint32  # upper half of the word with dev: tid, tags or status
     device: Device
     # Who lives where.
-    bios: Place
-    bio_mask: uint64
-    bio_count: int64
-    requests: Place
-    request_mask: uint64
-    request_count: int64
-    clones: Entry
-    clone_mask: uint64
-    clone_count: int64
-    pages: Entry
-    page_mask: uint64
-    page_count: int64
+    bios: Table  # by address: the bio, and the number of the last Q, A, X or G there
+    requests: Table  # by address
+    clones: Table  # by source device + 1 and sector: the last A from there
+    pages: Table  # by first page: the bio above a loop device's file
     first_device: Device
     free_bios: Pooled
     free_requests: Pooled
@@ -177,7 +115,6 @@ class Machine:
     asked: int64
     asked_room: int64
     free_spots: Pooled
-    spots: int64
     # What the finder has, in logs without pointers.
     by_range: bint
     bios_end_by_c: bint
@@ -198,18 +135,14 @@ class Machine:
     pile: cython.pointer(Flight)
     found: int64
     found_room: int64
-    orders: int64
+    orders: int64  # of ranges so far
     listed: Flight
     free_flights: Pooled
     given_up: cython.pointer(uint64)
     given_up_count: int64
     given_up_room: int64
-    senders: Sender
-    sender_count: int64
-    sender_room: int64
-    tags: TagPlace
-    tag_count: int64
-    tag_room: int64
+    senders: Table  # by tid + 1: the bio of its last event, if that was an A, as of that `order`
+    tags: Table  # by device + 1 and key
     losses: cython.pointer(int64)  # ends of losses that are still to come, in order
     loss_count: int64
     loss_room: int64
@@ -280,7 +213,6 @@ class Machine:
             free_device(device)
         if not self.ran_out:
             free_tags(self)
-        free(self.senders)
         free(self.members)
         free(self.given_up)
         free(self.losses)
@@ -289,10 +221,12 @@ class Machine:
         for at in range(self.block_count):
             free(self.blocks[at])
         free(self.blocks)
-        free(self.bios)
-        free(self.requests)
-        free(self.clones)
-        free(self.pages)
+        free_table(self.bios)
+        free_table(self.requests)
+        free_table(self.clones)
+        free_table(self.pages)
+        free_table(self.senders)
+        free_table(self.tags)
         for at in range(ALL_COLUMNS):
             free(self.column[at])
         free(self.family_bios)
@@ -470,8 +404,7 @@ def attempt(m: Machine, task: int64, one: int64, other: int64) -> cython.int:
     elif task == MAKE_DEVICE:
         make_device(m, one, other)
     else:
-        make_places(m)
-        make_entries(m)
+        make_tables(m)
     return 0
 
 

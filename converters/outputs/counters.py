@@ -320,19 +320,17 @@ class Binned:
         bins = np.unique(place)
         begin = self.origin + bins * self._bin
         stops = np.where(bins == count - 1, np.maximum(end, begin + 1), begin + self._bin)
-        figures = (_quantiles if self.latency else _rates)(bins, place, amounts, stops - begin)
+        if self.latency:
+            figures = _quantiles(bins, place, amounts)
+        else:
+            moved = np.bincount(np.searchsorted(bins, place), weights=amounts, minlength=len(bins))
+            figures = [moved / ((stops - begin) / 1e9)]
         found = zip(self._steps, figures, strict=True)
         return [steps.samples(begin, stops, values, until) for steps, values in found]
 
 
-def _rates(bins: I64, place: I64, amounts: I64, length: I64) -> list[NDArray[Any]]:
-    """Return bytes/s of each bin (k,). bins, length (ns): (k,). place, amounts: of completions."""
-    where = np.searchsorted(bins, place)
-    return [np.bincount(where, weights=amounts, minlength=len(bins)) / (length / 1e9)]
-
-
-def _quantiles(bins: I64, place: I64, amounts: I64, _length: I64) -> list[NDArray[Any]]:
-    """Return each quantile of the latencies (ns) in each bin."""
+def _quantiles(bins: I64, place: I64, amounts: I64) -> list[NDArray[Any]]:
+    """Return each quantile of the latencies (ns) in each bin (k,). place, amounts: of I/Os."""
     if not len(bins):
         return [np.zeros(0)] * len(QUANTILES)
     first = int(bins[0])

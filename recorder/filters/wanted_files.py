@@ -3,6 +3,7 @@
 
 import os
 import stat
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -37,91 +38,70 @@ def wanted_files(filters: Filters, subvolumes: bool, proc: Path = Path("/proc"))
     Raises ProbeError, also for a path on a file system without a block device (overlay, tmpfs,
     NFS), unless it is a directory with mounts that have one below.
     """
-    places = _Places(subvolumes, proc)
-    found = [places.file(path) for path in filters.files]
-    for path in filters.dirs:
-        found += places.directory(path)
-    return list(dict.fromkeys(found))
-
-
-class _Places:
-    """This process's mounts, and what is at paths in them."""
-
-    def __init__(self, subvolumes: bool, proc: Path) -> None:
-        self._subvolumes, self._proc = subvolumes, proc
-        kinds = read_lines(str(proc / "filesystems"))
-        self._without_device = {k.split()[-1] for k in kinds if k.startswith("nodev")}
-        self._mounts: dict[str, Mount] = {}
-        for line in read_lines(str(proc / "self" / "mountinfo")):
-            if (mount := parse_mount(line)) is not None:
-                self._mounts[line.split(" ", 1)[0]] = mount
-
-    def file(self, path: str) -> Wanted:
-        wanted, fstype = self._look(path, "--file", False)
-        if fstype in self._without_device:
-            raise ProbeError(f"--file {path}: {_elsewhere(fstype)}")
-        self._refuse_subvolumes(f"--file {path}", fstype)
-        return wanted
-
-    def directory(self, path: str) -> list[Wanted]:
-        """Return a directory, unless its file system has no block device, and mounts below it."""
-        first = self._look(path, "--dir", True)
+    kinds = read_lines(str(proc / "filesystems"))
+    without_device = {kind.split()[-1] for kind in kinds if kind.startswith("nodev")}
+    mounts: dict[str, Mount] = {}
+    for line in read_lines(str(proc / "self" / "mountinfo")):
+        if (mount := parse_mount(line)) is not None:
+            mounts[line.split(" ", 1)[0]] = mount
+    given = [("--file", path) for path in filters.files]
+    given += [("--dir", path) for path in filters.dirs]
+    wanted: dict[Wanted, None] = {}
+    for option, path in given:
+        first = _look(path, option, option == "--dir", mounts, proc)
         found = [first]
-        above = os.path.realpath(path).rstrip("/") + "/"
-        for mount in self._mounts.values():
-            if mount.point.startswith(above) and mount.fstype not in self._without_device:
-                with suppress(ProbeError):  # hidden by another mount, or gone
-                    found.append(self._look(mount.point, "--dir", None))
-        found = [one for one in found if one[1] not in self._without_device]
+        if option == "--dir":
+            above = os.path.realpath(path).rstrip("/") + "/"
+            for mount in mounts.values():
+                if mount.point.startswith(above) and mount.fstype not in without_device:
+                    with suppress(ProbeError):  # hidden by another mount, or gone
+                        found.append(_look(mount.point, option, None, mounts, proc))
+        found = [one for one in found if one[1] not in without_device]
         if not found:
-            raise ProbeError(f"--dir {path}: {_elsewhere(first[1])}")
-        for _, fstype in found:
-            self._refuse_subvolumes(f"--dir {path}", fstype)
-        return [wanted for wanted, _ in found]
-
-    def _refuse_subvolumes(self, option: str, fstype: str) -> None:
-        if fstype == "btrfs" and not self._subvolumes:
             raise ProbeError(
-                f"{option}: it is on btrfs, whose subvolumes this kernel does not let programs "
-                "tell apart (it has no types of the module btrfs: they are there since Linux 5.11)"
+                f"{option} {path}: its file system ({first[1]}) has no block device of its own: "
+                "name the files or the directory of the file system that does the I/O"
             )
-
-    def _look(self, path: str, option: str, directory: bool | None) -> tuple[Wanted, str]:
-        """Return what is at `path`, links followed, and its type of file system ("": not known).
-
-        directory: whether it shall be a directory, else a regular file; None: either.
-        """
-        try:
-            handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
-        except OSError as error:
-            pattern = "; it takes a path, no pattern" if set(path) & set("*?[") else ""
-            raise ProbeError(f"{option} {path}: {error.strerror}{pattern}") from error
-        try:
-            status = os.fstat(handle)
-            is_directory = stat.S_ISDIR(status.st_mode)
-            if directory is False and is_directory:
-                raise ProbeError(f"--file {path}: it is a directory: use --dir")
-            if directory and not is_directory:
-                raise ProbeError(f"--dir {path}: it is not a directory: use --file")
-            if stat.S_ISBLK(status.st_mode):
-                raise ProbeError(f"{option} {path}: it is a block device: use -d")
-            if not is_directory and not stat.S_ISREG(status.st_mode):
+        for one, fstype in found:
+            if fstype == "btrfs" and not subvolumes:
                 raise ProbeError(
-                    f"{option} {path}: it is no regular file, so it has no I/O on a disk"
+                    f"{option} {path}: it is on btrfs, whose subvolumes this kernel does not let "
+                    "programs tell apart (it has no types of the module btrfs: they are there "
+                    "since Linux 5.11)"
                 )
-            mount = self._mounts.get(mount_id(handle, str(self._proc)))
-        finally:
-            os.close(handle)
-        dev = kernel_dev(status.st_dev)
-        wanted = Wanted(status.st_ino, dev, is_directory, _generation(path, status.st_ino))
-        return wanted, mount.fstype if mount else ""
+            wanted[one] = None
+    return list(wanted)
 
 
-def _elsewhere(fstype: str) -> str:
-    return (
-        f"its file system ({fstype}) has no block device of its own: name the files or the "
-        "directory of the file system that does the I/O"
-    )
+def _look(
+    path: str, option: str, directory: bool | None, mounts: Mapping[str, Mount], proc: Path
+) -> tuple[Wanted, str]:
+    """Return what is at `path`, links followed, and its type of file system ("": not known).
+
+    directory: whether it shall be a directory, else a regular file; None: either.
+    """
+    try:
+        handle = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except OSError as error:
+        pattern = "; it takes a path, no pattern" if set(path) & set("*?[") else ""
+        raise ProbeError(f"{option} {path}: {error.strerror}{pattern}") from error
+    try:
+        status = os.fstat(handle)
+        is_directory = stat.S_ISDIR(status.st_mode)
+        if directory is False and is_directory:
+            raise ProbeError(f"--file {path}: it is a directory: use --dir")
+        if directory and not is_directory:
+            raise ProbeError(f"--dir {path}: it is not a directory: use --file")
+        if stat.S_ISBLK(status.st_mode):
+            raise ProbeError(f"{option} {path}: it is a block device: use -d")
+        if not is_directory and not stat.S_ISREG(status.st_mode):
+            raise ProbeError(f"{option} {path}: it is no regular file, so it has no I/O on a disk")
+        mount = mounts.get(mount_id(handle, str(proc)))
+    finally:
+        os.close(handle)
+    dev = kernel_dev(status.st_dev)
+    wanted = Wanted(status.st_ino, dev, is_directory, _generation(path, status.st_ino))
+    return wanted, mount.fstype if mount else ""
 
 
 def _generation(path: str, inode: int) -> int | None:

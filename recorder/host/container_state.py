@@ -57,22 +57,16 @@ def resolve(
     look = _Look({one for one in containers if _ID.fullmatch(one)}, set(pods), root)
     look.read_kubelet()
     for read in (look.read_docker, look.read_storage, look.read_bundles):
-        if look.missing():
+        if look.wanted - look.containers.keys():
             read()
     return {"containers": look.containers, "pods": look.pods}
 
 
 class _Look:
     def __init__(self, containers: set[str], pods: set[str], root: str) -> None:
-        self._wanted, self._wanted_pods, self._root = containers, pods, root
+        self.wanted, self._wanted_pods, self._root = containers, pods, root
         self.containers: dict[str, dict[str, str]] = {}
         self.pods: dict[str, dict[str, str]] = {}
-
-    def missing(self) -> set[str]:
-        return self._wanted - self.containers.keys()
-
-    def _path(self, *parts: str) -> str:
-        return os.path.join(self._root, *parts)
 
     def _add(self, container: str, name: Any, runtime: str | None, pod: str | None = None) -> None:
         """Take a container's name, unless it has one or the name is none."""
@@ -92,19 +86,19 @@ class _Look:
     def read_kubelet(self) -> None:
         """Take the names of pods' directories and of containers' links, which are not followed."""
         uids: dict[tuple[str, str], list[str]] = {}
-        for entry in _names(self._path("var/log/pods")):
+        for entry in _names(f"{self._root}/var/log/pods"):
             if found := _POD_DIRECTORY.fullmatch(entry):
                 namespace, pod, uid = found.groups()
                 uids.setdefault((namespace, pod), []).append(uid)
                 if uid in self._wanted_pods:
                     self._add_pod(uid, pod, namespace)
-        for entry in _names(self._path("var/log/containers")):
+        for entry in _names(f"{self._root}/var/log/containers"):
             found = _LINK.fullmatch(entry)
-            if found is None or found[4] not in self._wanted:
+            if found is None or found[4] not in self.wanted:
                 continue
             pod, namespace, container, number = found.groups()
             with suppress(OSError):
-                target = os.readlink(self._path("var/log/containers", entry))
+                target = os.readlink(f"{self._root}/var/log/containers/{entry}")
                 for part in target.split("/"):
                     of_pod = _POD_DIRECTORY.fullmatch(part)
                     if of_pod and of_pod.groups()[:2] == (namespace, pod):
@@ -124,34 +118,36 @@ class _Look:
 
     def read_docker(self) -> None:
         """Take names from Docker's files: `"Name": "/web"`."""
-        settings = _json(self._path("etc/docker/daemon.json"))
-        given = _field(settings, "data-root")
+        given = _field(_json(f"{self._root}/etc/docker/daemon.json"), "data-root")
         place = given.lstrip("/") if isinstance(given, str) else "var/lib/docker"
-        for number in self.missing():
-            name = _field(_json(self._path(place, "containers", number, "config.v2.json")), "Name")
+        for number in self.wanted - self.containers.keys():
+            config = _json(f"{self._root}/{place}/containers/{number}/config.v2.json")
+            name = _field(config, "Name")
             if isinstance(name, str):
                 self._add_named(number, name.removeprefix("/"), "docker", "docker")
 
     def read_storage(self) -> None:
         """Take names from the lists of containers/storage: `[{"id": …, "names": ["web"]}]`."""
-        for place in ("var/lib/containers/storage", "run/containers/storage"):
-            for driver in _names(self._path(place)):
+        for where in ("var/lib/containers/storage", "run/containers/storage"):
+            place = f"{self._root}/{where}"
+            for driver in _names(place):
                 if not driver.endswith("-containers"):
                     continue
                 for file in ("containers.json", "volatile-containers.json"):
-                    found = _json(self._path(place, driver, file))
+                    found = _json(f"{place}/{driver}/{file}")
                     for one in found if isinstance(found, list) else []:
                         number, names = _field(one, "id"), _field(one, "names")
-                        if number in self.missing() and isinstance(names, list) and names:
+                        known = number not in self.wanted or number in self.containers
+                        if not known and isinstance(names, list) and names:
                             self._add_named(number, names[0], "podman", "cri-o")
 
     def read_bundles(self) -> None:
         """Take names from the annotations in the configurations that containerd gives to runc."""
         for place in _BUNDLES:
-            tasks = self._path(place, "io.containerd.runtime.v2.task")
+            tasks = f"{self._root}/{place}/io.containerd.runtime.v2.task"
             for namespace in _names(tasks):
-                for number in self.missing():
-                    config = _json(os.path.join(tasks, namespace, number, "config.json"))
+                for number in self.wanted - self.containers.keys():
+                    config = _json(f"{tasks}/{namespace}/{number}/config.json")
                     notes = _field(config, "annotations")
                     if _field(notes, "nerdctl/name") is not None:
                         self._add(number, _field(notes, "nerdctl/name"), "containerd")

@@ -3,12 +3,35 @@
 
 import os
 import re
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from biotrail.recorder.schema.device_numbers import dev_number
+from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+def block_number(path: str) -> int | None:
+    """Return the kernel dev_t of the block device node at `path`; None: it is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
+    return kernel_dev(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
+
+
+@dataclass(frozen=True)
+class Roots:
+    """Where sysfs, /dev and procfs are mounted; tests use other directories."""
+
+    sys: str = "/sys"
+    dev: str = "/dev"
+    proc: str = "/proc"
+    number: Callable[[str], int | None] = block_number
+
+
+REAL = Roots()
 
 
 @dataclass(frozen=True)
@@ -40,27 +63,22 @@ class Mounts:
     """Mount point → st_dev of the newest mount there."""
 
 
-def read_mounts(
-    sys: str, proc: str, block_devices: set[int], number: Callable[[str], int | None]
-) -> Mounts:
+def read_mounts(roots: Roots, block_devices: set[int]) -> Mounts:
     """Return the host's mounts, and the swap space in use as the mount point "[SWAP]".
 
-    `block_devices`: dev_t of all. `number`: returns the dev_t of a block device node, or None.
+    `block_devices`: dev_t of all.
     """
     points: dict[int, dict[str, None]] = {}  # dicts as sets in order
     devices: dict[int, dict[int, None]] = {}
     st_devs: dict[str, int] = {}
-    pools = _btrfs_pools(sys)
-    for line in host_mounts(proc):
-        mount = parse_mount(line)
-        if mount is None:
-            continue
+    pools = _btrfs_pools(roots.sys)
+    for mount in filter(None, map(parse_mount, host_mounts(roots.proc))):
         st_devs[mount.point] = mount.st_dev
-        for dev in _devices(mount, block_devices, number, pools):
+        for dev in _devices(mount, block_devices, roots, pools):
             devices.setdefault(mount.st_dev, {})[dev] = None
             points.setdefault(dev, {})[mount.point] = None
-    for line in read_lines(f"{proc}/swaps")[1:]:
-        swap = number(unescape(re.split("[ \t]", line)[0])) if line else None
+    for line in read_lines(f"{roots.proc}/swaps")[1:]:
+        swap = roots.number(unescape(re.split("[ \t]", line)[0])) if line else None
         if swap is not None:
             points.setdefault(swap, {})["[SWAP]"] = None
     return Mounts(
@@ -107,10 +125,7 @@ def unescape(text: str) -> str:
 
 
 def _devices(
-    mount: Mount,
-    block_devices: set[int],
-    number: Callable[[str], int | None],
-    pools: list[set[int]],
+    mount: Mount, block_devices: set[int], roots: Roots, pools: list[set[int]]
 ) -> list[int]:
     """Return the block devices (dev_t) of a mounted file system; empty where it has none."""
     if mount.st_dev in block_devices:
@@ -119,7 +134,8 @@ def _devices(
     # or all of them with colons between.
     if not mount.source.startswith("/"):
         return []
-    named = [dev for part in mount.source.split(":") if (dev := number(part)) is not None]
+    parts = map(roots.number, mount.source.split(":"))
+    named = [dev for dev in parts if dev is not None]
     for pool in pools:
         if not pool.isdisjoint(named):
             return sorted(pool)

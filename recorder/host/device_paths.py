@@ -9,7 +9,8 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 
-from biotrail.recorder.host.device_sysfs import REAL, Roots, read
+from biotrail.recorder.host.device_mounts import REAL, Roots
+from biotrail.recorder.host.device_sysfs import read
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 
 _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
@@ -18,7 +19,7 @@ _PATH = re.compile(r"(nvme\d+)c\d+(n\d+)")
 
 def hidden(roots: Roots = REAL) -> dict[int, str]:
     """Return {kernel dev_t: sysfs directory} of all path disks (nvme0c1n1) with a dev_t."""
-    directories = _directories(roots)
+    directories = {name: os.path.realpath(path) for name, path in _paths(roots).items()}
     rows: list[list[str]] = []
     with suppress(OSError):
         if directories:
@@ -28,14 +29,13 @@ def hidden(roots: Roots = REAL) -> dict[int, str]:
     return {dev: path for name, path in directories.items() if (dev := numbers.get(name))}
 
 
-def _directories(roots: Roots) -> dict[str, str]:
+def _paths(roots: Roots) -> dict[str, str]:
+    """Return {name: link in sysfs} of all path disks, also without a dev_t."""
     base = f"{roots.sys}/class/block"
-    try:
+    names: list[str] = []
+    with suppress(OSError):
         names = [name for name in os.listdir(base) if _PATH.fullmatch(name)]
-    except OSError:
-        return {}
-    hidden = [name for name in names if read(f"{base}/{name}/hidden") == "1"]
-    return {name: os.path.realpath(f"{base}/{name}") for name in hidden}
+    return {n: f"{base}/{n}" for n in names if read(f"{base}/{n}/hidden") == "1"}
 
 
 def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
@@ -49,12 +49,8 @@ def by_disk(paths: dict[int, str]) -> dict[str, list[int]]:
 
 
 def paths_of(disk: int, roots: Roots = REAL) -> list[int]:
-    return by_disk(hidden(roots)).get(_name(disk, roots), [])
-
-
-def _name(disk: int, roots: Roots) -> str:
-    path = os.path.realpath(f"{roots.sys}/dev/block/{dev_text(disk)}")
-    return os.path.basename(path)
+    name = os.path.basename(os.path.realpath(f"{roots.sys}/dev/block/{dev_text(disk)}"))
+    return by_disk(hidden(roots)).get(name, [])
 
 
 def is_spread(disk: int, roots: Roots = REAL) -> bool:
@@ -62,8 +58,8 @@ def is_spread(disk: int, roots: Roots = REAL) -> bool:
 
     True with several paths, which may come and go, and where a path's dev_t is not reported.
     """
-    name = _name(disk, roots)
-    count = len(by_disk(dict(enumerate(_directories(roots)))).get(name, []))
+    name = os.path.basename(os.path.realpath(f"{roots.sys}/dev/block/{dev_text(disk)}"))
+    count = len(by_disk(dict(enumerate(_paths(roots)))).get(name, []))
     return count > 1 or count > len(paths_of(disk, roots))
 
 

@@ -5,39 +5,15 @@ import contextlib
 import fcntl
 import os
 import re
-import stat
 import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
-from biotrail.recorder.host.device_mounts import Mounts
+from biotrail.recorder.host.device_mounts import Mounts, Roots
 from biotrail.recorder.schema.device_numbers import dev_number, kernel_dev
-
-
-def block_number(path: str) -> int | None:
-    """Return the kernel dev_t of the block device node at `path`; None: it is none."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return kernel_dev(status.st_rdev) if stat.S_ISBLK(status.st_mode) else None
-
-
-@dataclass(frozen=True)
-class Roots:
-    """Where sysfs, /dev and procfs are mounted; tests use other directories."""
-
-    sys: str = "/sys"
-    dev: str = "/dev"
-    proc: str = "/proc"
-    number: Callable[[str], int | None] = block_number
-
-
-REAL = Roots()
 
 _LOOP_GET_STATUS64 = 0x4C05
 _LOOP_INFO_BYTES = 232
+_BLANK = " \t\r\n\0"
 
 _QUEUE_NUMBERS = (
     *("nr_requests", "max_sectors_kb", "max_hw_sectors_kb", "max_segments", "max_segment_size"),
@@ -64,7 +40,7 @@ _KINDS = (
 
 def read(path: str) -> str | None:
     """Return a sysfs attribute, stripped of white space; None: absent, unreadable or empty."""
-    return _clean(_bytes(path))
+    return _bytes(path).decode("utf-8", "replace").strip(_BLANK) or None
 
 
 def _bytes(path: str) -> bytes:
@@ -78,10 +54,6 @@ def _bytes(path: str) -> bytes:
         return b""
     finally:
         os.close(fd)
-
-
-def _clean(data: bytes) -> str | None:
-    return data.decode("utf-8", "replace").strip(" \t\r\n\0") or None
 
 
 def number(path: str) -> int | None:
@@ -100,7 +72,7 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     None where the device has gone, also while it was read.
     """
     sectors = number(f"{path}/size")
-    if sectors is None or not _is_there(path):
+    if sectors is None:
         return None
     # In sysfs, "!" replaces the "/" of names such as cciss/c0d0.
     name = os.path.basename(path).replace("!", "/")
@@ -122,14 +94,9 @@ def entry(path: str, dev: int, roots: Roots, mounts: Mounts) -> dict[str, Any] |
     }
     if not partition:
         found |= _disk(path, roots, mounts)
-    if not _is_there(path):
-        return None
-    return {key: value for key, value in found.items() if value not in (None, [], {})}
-
-
-def _is_there(path: str) -> bool:
-    """Path disks of NVMe multipath, which are `hidden`, have no attribute `dev`."""
-    return os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
+    # Path disks of NVMe multipath, which are `hidden`, have no attribute `dev`.
+    is_there = os.path.exists(f"{path}/dev") or read(f"{path}/hidden") == "1"
+    return _known(**found) if is_there else None
 
 
 def kind(path: str, name: str) -> str:
@@ -172,7 +139,7 @@ def _disk(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
         "serial": read(f"{path}/serial")
         or read(f"{path}/device/serial")
         # SCSI: page 80h of the vital product data has four bytes of header, then the number.
-        or _clean(_bytes(f"{path}/device/vpd_pg80")[4:]),
+        or _bytes(f"{path}/device/vpd_pg80")[4:].decode("utf-8", "replace").strip(_BLANK),
         "firmware": read(f"{path}/device/firmware_rev") or read(f"{path}/device/rev"),
         "wwid": read(f"{path}/wwid") or read(f"{path}/device/wwid"),
         "driver": driver,
@@ -205,7 +172,7 @@ def _loop(path: str, roots: Roots, mounts: Mounts) -> dict[str, Any]:
 
 
 def _known(**facts: Any) -> dict[str, Any]:
-    return {key: value for key, value in facts.items() if value is not None}
+    return {key: value for key, value in facts.items() if value not in (None, "", [], {})}
 
 
 def _loop_status_dev(node: str) -> int | None:

@@ -7,8 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from biotrail.recorder.host import device_paths, device_sysfs
-from biotrail.recorder.host.device_mounts import Mounts, read_mounts
-from biotrail.recorder.host.device_sysfs import REAL, Roots
+from biotrail.recorder.host.device_mounts import REAL, Roots, read_mounts
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text, kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -31,7 +30,7 @@ def snapshot(roots: Roots = REAL, only: set[int] | None = None) -> list[dict[str
     no key; a device that is removed meanwhile is left out.
     """
     paths = _paths(roots)
-    mounts = _mounts(roots, paths)
+    mounts = read_mounts(roots, set(paths))
     wanted = [(dev, path) for dev, path in paths.items() if only is None or dev in only]
     entries = (device_sysfs.entry(path, dev, roots, mounts) for dev, path in wanted)
     found = [e for e in entries if e is not None]
@@ -73,10 +72,6 @@ def masked(roots: Roots = REAL) -> str | None:
     )
 
 
-def _mounts(roots: Roots, paths: dict[int, str]) -> Mounts:
-    return read_mounts(roots.sys, roots.proc, set(paths), roots.number)
-
-
 def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """Return (dev_t of the disk, dev_t of the partition or 0) of the device that `spec` names.
 
@@ -86,7 +81,7 @@ def resolve(spec: str, roots: Roots = REAL) -> tuple[int, int]:
     """
     paths = _paths(roots)
     dev = _find_by_name(spec, roots, paths)
-    if dev is None:
+    if dev is None and spec.startswith("/"):
         dev = _find_by_mount_point(spec, roots, paths)
     if dev is None:
         raise ProbeError(_unknown_message(spec, roots, paths))
@@ -136,10 +131,8 @@ def _names(paths: dict[int, str]) -> Iterator[tuple[int, list[str]]]:
 
 
 def _find_by_mount_point(spec: str, roots: Roots, paths: dict[int, str]) -> int | None:
-    """Return the dev_t of the only device mounted at `spec`; None: no absolute mount point."""
-    if not spec.startswith("/"):
-        return None
-    mounts = _mounts(roots, paths)
+    """Return the dev_t of the only device mounted at `spec`; None: it is no mount point."""
+    mounts = read_mounts(roots, set(paths))
     places = (os.path.normpath(spec), os.path.realpath(spec))
     point = next((place for place in places if place in mounts.st_devs), None)
     if point is None:
@@ -165,7 +158,7 @@ def _unknown_message(spec: str, roots: Roots, paths: dict[int, str]) -> str:
         with suppress(OSError):
             st_dev = kernel_dev(os.stat(spec).st_dev)
     if st_dev is not None:
-        mounts = _mounts(roots, paths)
+        mounts = read_mounts(roots, set(paths))
         below = ", ".join(_name(dev, paths) for dev in mounts.devices.get(st_dev, []))
         instead = f"it lies on {below}: name that" if below else f"name one of {_list_names(paths)}"
         return f"{spec}: is neither a block device nor a mount point; {instead}"

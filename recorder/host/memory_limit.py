@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from biotrail.recorder.host.device_mounts import parse_mount, read_lines
+from biotrail.recorder.host.cgroups import mounted
+from biotrail.recorder.host.device_mounts import read_lines
 
 _UNLIMITED = 1 << 62
 """From here on a limit of cgroup v1 is none: it is the largest number of whole pages."""
@@ -46,10 +47,7 @@ def _groups(mountinfo: str, own: str) -> Iterator[tuple[Path, bool]]:
     for line in read_lines(own):
         _, controllers, group = line.split(":", 2)
         paths.update(dict.fromkeys(controllers.split(","), group))
-    for line in read_lines(mountinfo):
-        mount = parse_mount(line)
-        if mount is None or mount.fstype not in ("cgroup", "cgroup2"):
-            continue
+    for mount in mounted(Path(mountinfo)):
         v2 = mount.fstype == "cgroup2"
         path = paths.get("" if v2 else "memory")
         if path is None or not (v2 or "memory" in mount.options):

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.recorder.log.columns import Found, Plan, kinds_of, pack, plan, starts_of, unpack
+from biotrail.recorder.log.columns import Found, Plan, kinds_of, plan, starts_of, unpack
 from biotrail.recorder.log.frames import MAX_CHUNK_DATA, DamagedError
 from biotrail.recorder.schema.payloads import MAX_NS
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind
@@ -150,10 +150,8 @@ def encode_chunk(
     bodies: list[Plan | Sequence[bytes | memoryview]] = []
     layouts, sizes = [], []
     for group in groups:
-        pieces, position = [segment.data for segment in group], group[0].position
-        made = None
-        if columns:
-            made = plan(pieces, position) or pack(b"".join(pieces), position)
+        pieces = [segment.data for segment in group]
+        made = plan(pieces, group[0].position) if columns else None
         body = pieces if made is None else made
         layouts.append(_ROWS if made is None else _COLUMNS)
         bodies.append(body)

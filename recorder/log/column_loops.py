@@ -4,7 +4,7 @@
 """The loops of `columns`, for Cython: records in the ring's layout to columns, and back.
 
 Compiled by Cython where a compiler was there at installation; the same file runs uncompiled, for
-tests. `columns` draws the layout, and does the same in numpy where this is not compiled. While a
+tests. `columns` draws the layout, and packs by numpy where this is not compiled. While a
 chunk is encoded other threads of Python run.
 """
 

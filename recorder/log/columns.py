@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log.frames import DamagedError
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import BLOCK_BYTES, TIMESTAMP_BITS, Kind, sizes
 
 try:
@@ -47,7 +48,6 @@ _STEPS = np.where((_WORDS == 0) | (np.arange(256) == Kind.PAD), _BLOCK_WORDS, _W
 and unknown kinds, which ends the walk of their block."""
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 _TIME_BYTES = TIMESTAMP_BITS // 8
-_KIND_SHIFT = np.uint64(TIMESTAMP_BITS)
 
 Words = NDArray[np.uint64]
 Bytes = NDArray[np.uint8]
@@ -64,17 +64,13 @@ class Found(NamedTuple):
 def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | None:
     """Return the records of one ring as columns, in byte strings to be written one after the other.
 
-    `position`: running byte position of `data[0]` in its ring. None: no bytes, a length or position
-    that is no multiple of 8, an unknown kind, or records that do not fill `data` exactly. The bytes
-    between a PAD's head and the end of its block are not stored.
+    By numpy, as `Plan` does by the compiled loops. `position`: running byte position of `data[0]`
+    in its ring. None: no bytes, a length or position that is no multiple of 8, an unknown kind, or
+    records that do not fill `data` exactly. The bytes between a PAD's head and the end of its block
+    are not stored.
     """
     if len(data) % 8 or position % 8 or not len(data):
         return None
-    if loops is not None:
-        if (planned := plan([data], position)) is None:
-            return None
-        planned.write(out := np.empty(planned.size, dtype=np.uint8), ())
-        return [out.data]
     words: Words = np.frombuffer(data, dtype="<u8")
     tops = np.ascontiguousarray(words.view(np.uint8)[7::8])
     starts = record_starts(tops, position // 8)
@@ -82,7 +78,8 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     # Records have to fill the segment; a PAD ends with its block, or with the segment.
     ends = starts + _WORDS.take(kinds)
     pads = kinds == Kind.PAD
-    ends[pads] = _block_ends(starts[pads], position // 8, len(words))
+    rest = _BLOCK_WORDS - (starts + position // 8) % _BLOCK_WORDS
+    ends[pads] = np.minimum(starts + rest, len(words))[pads]
     if ends[-1] != len(words) or not np.array_equal(ends[:-1], starts[1:]):
         return None
     table: list[bytes] = []
@@ -94,8 +91,8 @@ def pack(data: bytes | memoryview, position: int) -> list[bytes | memoryview] | 
     for kind in np.flatnonzero(counts):
         of_kind = by_kind[last[kind] - counts[kind] : last[kind]]
         if kind == Kind.PAD:
-            gap = _block_ends(of_kind, position // 8, len(words)) - of_kind
-            columns += [(words[of_kind] & _TIME_MASK).tobytes(), gap.astype("<u8").tobytes()]
+            gaps = (ends - starts)[pads].astype("<u8")
+            columns += [(words[of_kind] & _TIME_MASK).tobytes(), gaps.tobytes()]
             table.append(_KIND.pack(kind, _PAD_WORDS, 0, len(of_kind)))
         else:
             behind = [words[i:].take(of_kind) for i in range(1, int(_WORDS[kind]))]
@@ -167,15 +164,17 @@ class Plan:
         return found
 
 
-def plan(pieces: Sequence[bytes | memoryview], position: int) -> Plan | None:
-    """Return a plan to write a ring's pieces, each of whole records, as one segment of columns.
+def plan(
+    pieces: Sequence[bytes | memoryview], position: int
+) -> Plan | list[bytes | memoryview] | None:
+    """Return a ring's pieces, each of whole records, as one segment of columns.
 
-    None: as of `pack`, or the loops are not compiled.
+    As `pack` where the loops are not compiled. None: as of `pack`.
     """
-    if loops is None or not any(map(len, pieces)):
-        return None
+    if loops is None:
+        return pack(b"".join(pieces), position)
     try:
-        return Plan(loops, pieces, position)
+        return Plan(loops, pieces, position) if any(map(len, pieces)) else None
     except ValueError:
         return None
 
@@ -250,105 +249,42 @@ def record_starts(tops: Bytes, position: int) -> Index:
     return starts
 
 
-def _block_ends(starts: Index, position: int, count: int) -> Index:
-    """Return per word of `starts` the first word behind its block of the ring, at most `count`."""
-    to_end = _BLOCK_WORDS - (starts + position) % _BLOCK_WORDS
-    ends: Index = np.minimum(starts + to_end, count)
-    return ends
-
-
 def unpack(packed: memoryview, length: int) -> memoryview:
-    """Return the `length` bytes of records that `pack` encoded. Raises DamagedError."""
+    """Return the `length` bytes of records that `pack` encoded, zeros behind PADs.
+
+    Raises DamagedError; LogFormatError: the loops are not compiled, and only recording can do
+    without them.
+    """
+    if loops is None:
+        raise LogFormatError("this installation has no compiled modules: it records, reads no log")
     try:
-        words = _unpack(packed, length // 8)
+        count, kind_count = _HEAD.unpack_from(packed)
+        table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
+        begin = _HEAD.size + kind_count * _KIND.size
+        behind = begin + 8 * sum((width - 1) * number for _, width, _, number in table)
+        kinds = np.frombuffer(packed, np.uint8, count, behind)
+        pads = sum(number for kind, _, _, number in table if kind == Kind.PAD)
+        least: dict[int, int] = {Kind.PAD: _PAD_WORDS}
+        if pads > count or any(width < least.get(kind, 1) for kind, width, _, _ in table):
+            raise ValueError("the table of kinds makes no sense")
+        planes = np.frombuffer(packed, np.uint8, _TIME_BYTES * (count - pads), behind + count)
+        if behind + count + planes.size != len(packed):
+            raise ValueError("they end too soon")
+        widths, counts, places = np.zeros((3, 256), dtype=np.int64)
+        at = 0
+        for kind, width, _, number in table:
+            widths[kind], counts[kind], places[kind] = width, number, at
+            at += (width - 1) * number
+        # Behind other segments the columns need not begin at a multiple of 8 bytes.
+        cells = np.require(np.frombuffer(packed[begin:behind], "<i8"), requirements="A")
+        words = np.zeros(length // 8, dtype=np.int64)
+        timed = planes.reshape(_TIME_BYTES, -1)
+        left = counts.copy()
+        used = loops.fill_records(kinds, widths, counts, places, cells, timed, words, left)
+        if used != len(words) or not len(kinds):
+            raise ValueError("the counts of kinds or the lengths of records differ")
     except (ValueError, struct.error) as error:
         raise DamagedError(f"has columns that do not fit together ({error})") from None
     if words.nbytes != length:
         raise DamagedError("has a segment that is no whole number of words")
     return words.view(np.uint8).data
-
-
-def _unpack(packed: memoryview, length: int) -> Words:
-    """Return the records as `length` words, zeros behind PADs; raises ValueError."""
-    count, kind_count = _HEAD.unpack_from(packed)
-    table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]
-    offset = _HEAD.size + kind_count * _KIND.size
-    behind = offset + 8 * sum((width - 1) * number for _, width, _, number in table)
-    kinds = np.frombuffer(packed, np.uint8, count, behind)
-    pads = sum(number for kind, _, _, number in table if kind == Kind.PAD)
-    least: dict[int, int] = {Kind.PAD: _PAD_WORDS}
-    if pads > count or any(width < least.get(kind, 1) for kind, width, _, _ in table):
-        raise ValueError("the table of kinds makes no sense")
-    planes = np.frombuffer(packed, np.uint8, _TIME_BYTES * (count - pads), behind + count)
-    if behind + count + planes.size != len(packed):
-        raise ValueError("they end too soon")
-    if loops is not None:
-        return _unpack_compiled(loops, packed[offset:behind], table, kinds, planes, length)
-    columns: dict[int, Words] = {}
-    for kind, width, _, number in table:
-        cells = np.frombuffer(packed, "<u8", (width - 1) * number, offset)
-        columns[kind] = cells.reshape(width - 1, number)
-        offset += cells.nbytes
-    starts = _starts(kinds, columns, length)
-    words = np.zeros(length, dtype="<u8")
-    for kind, cells in columns.items():
-        of_kind = starts[kinds == kind]
-        if kind == Kind.PAD:
-            words[of_kind] = (cells[0] & _TIME_MASK) | np.uint64(kind << TIMESTAMP_BITS)
-            continue
-        for i, column in enumerate(cells):
-            words[of_kind + (i + 1)] = column
-    deltas = np.zeros((count - pads, 8), dtype=np.uint8)
-    deltas[:, :_TIME_BYTES] = planes.reshape(_TIME_BYTES, -1).T
-    times = np.cumsum(deltas.view("<u8").ravel(), dtype=np.uint64) & _TIME_MASK
-    timed = kinds != Kind.PAD
-    words[starts[timed]] = times | (kinds[timed].astype(np.uint64) << _KIND_SHIFT)
-    return words
-
-
-def _unpack_compiled(
-    loops: ModuleType,
-    columns: memoryview,
-    table: list[tuple[int, int, int, int]],
-    kinds: Bytes,
-    planes: Bytes,
-    length: int,
-) -> Words:
-    """Do as `_unpack` by the compiled loops, once the table of kinds is known to make sense."""
-    widths, counts, places = np.zeros((3, 256), dtype=np.int64)
-    at = 0
-    for kind, width, _, number in table:
-        widths[kind], counts[kind], places[kind] = width, number, at
-        at += (width - 1) * number
-    # Behind other segments the columns need not begin at a multiple of 8 bytes.
-    cells = np.require(np.frombuffer(columns, "<i8"), requirements="A")
-    words = np.zeros(length, dtype=np.int64)
-    timed = planes.reshape(_TIME_BYTES, -1)
-    used = loops.fill_records(kinds, widths, counts, places, cells, timed, words, counts.copy())
-    if used != length or not len(kinds):
-        raise ValueError("the counts of kinds or the lengths of records differ")
-    return words.view("<u8")
-
-
-def _starts(kinds: Bytes, columns: dict[int, Words], length: int) -> Index:
-    """Return the index of each record's first word (n,), int64, in the order of `kinds`.
-
-    `columns`: by kind, the words (w - 1, c) behind the heads of its c records of w words; of PAD,
-    row 1 is the words to the next record instead. Raises ValueError where they contradict each
-    other, or do not make `length` words.
-    """
-    width = np.zeros(256, dtype=np.int64)
-    for kind, cells in columns.items():
-        width[kind] = len(cells) + 1
-        if np.count_nonzero(kinds == kind) != cells.shape[1]:
-            raise ValueError("the counts of kinds differ")
-    spans = width[kinds]
-    if Kind.PAD in columns:
-        gaps = columns[Kind.PAD][1]
-        if len(gaps) and gaps.max() > _BLOCK_WORDS:
-            raise ValueError("a pad is too long")
-        spans[kinds == Kind.PAD] = gaps
-    ends = np.cumsum(spans)
-    if len(ends) == 0 or not spans.all() or ends[-1] != length:
-        raise ValueError("the records' lengths differ from the segment's")
-    return ends - spans

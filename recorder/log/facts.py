@@ -58,7 +58,7 @@ def unpack_facts(name: str, packed: Mapping[str, bytes]) -> Facts:
             validation.plain(decode_json(packed[part], shape)) for part, shape in shapes.items()
         )
         validation.check(header, Header)
-        notes = [read_note(value) for value in found]
+        notes = [validation.note(value) for value in found]
         validation.check(losses, list[LossWindow])
         end = ended.get("end")
         if end is not None:
@@ -87,16 +87,3 @@ def unpack_json(name: str, data: bytes, what: str) -> dict[str, Any]:
     except DamagedError as error:
         raise LogFormatError(f"{name}: {what} {error}; make it again from the log") from None
     return value
-
-
-def read_note(value: Any) -> Note:
-    """Return (name, payload) of a note's decoded JSON, with the payload's shape checked.
-
-    The payload of a note whose name is not known may hold anything. Raises DamagedError.
-    """
-    if isinstance(value, dict):
-        name, payload = value.get("name"), value.get("payload")
-        if isinstance(name, str) and isinstance(payload, dict):
-            validation.note(name, payload)
-            return name, payload
-    raise DamagedError("holds no note")

@@ -18,9 +18,6 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-import numpy as np
-import zstandard
-
 MAJOR = 2
 """Raised when an older reader would misread the log; a reader refuses a higher number."""
 
@@ -47,8 +44,8 @@ SYNC = b"\xfaBT\xce"
 #   0                                   12      14      16          20          24
 #   | magic                             | major | minor | crc32     | zero      |
 #   |                                   |       |       | of 0..15  |           |
-_PREAMBLE = struct.Struct("<12sHHII")
-PREAMBLE_BYTES = _PREAMBLE.size
+PREAMBLE = struct.Struct("<12sHHII")
+PREAMBLE_BYTES = PREAMBLE.size
 
 # Frame header:
 #
@@ -63,7 +60,7 @@ PREAMBLE_BYTES = _PREAMBLE.size
 # payload crc32: of the stored bytes.   header crc32: of bytes 0..43.
 _FRAME = struct.Struct("<4sBBBBIIQQIII")
 _CRC = struct.Struct("<I")
-_TAG_AT, _STORED_AT = 12, 36
+TAG_AT, STORED_AT = 12, 36
 FRAME_BYTES = _FRAME.size + _CRC.size
 
 MAX_CHUNK_DATA = 8 << 20
@@ -123,6 +120,7 @@ class Frame:
     """A decoded frame header, as drawn above; `offset`: of the frame in the file.
 
     `raw`, `stored`: bytes of the payload decompressed and in the file. `crc`: of the stored bytes.
+    `payload`: the payload's file offset. `next`: that of the first byte behind it.
     """
 
     offset: int
@@ -136,32 +134,14 @@ class Frame:
     raw: int
     stored: int
     crc: int
-
-    @property
-    def payload(self) -> int:
-        """Its file offset."""
-        return self.offset + FRAME_BYTES
-
-    @property
-    def next(self) -> int:
-        """File offset of the first byte behind the payload."""
-        return self.payload + self.stored
+    payload: int
+    next: int
 
 
 def encode_preamble(major: int = 1, minor: int = MINOR) -> bytes:
     """Return the first PREAMBLE_BYTES bytes of a log."""
-    crc = zlib.crc32(_PREAMBLE.pack(MAGIC, major, minor, 0, 0)[:16])
-    return _PREAMBLE.pack(MAGIC, major, minor, crc, 0)
-
-
-def decode_preamble(data: bytes) -> tuple[int, int] | None:
-    """Return the format's (major, minor); None: `data` does not start with an intact preamble."""
-    if len(data) < PREAMBLE_BYTES:
-        return None
-    magic, major, minor, crc, _ = _PREAMBLE.unpack_from(data)
-    if magic != MAGIC or crc != zlib.crc32(data[:16]):
-        return None
-    return major, minor
+    crc = zlib.crc32(PREAMBLE.pack(MAGIC, major, minor, 0, 0)[:16])
+    return PREAMBLE.pack(MAGIC, major, minor, crc, 0)
 
 
 def encode_frame(
@@ -206,74 +186,14 @@ def decode_frame(data: bytes | memoryview, offset: int) -> Frame | None:
     _, kind, flags, major, _, sequence, tag, w0, w1, raw, stored, crc = _FRAME.unpack_from(data)
     if stored > MAX_STORED:
         return None
-    return Frame(offset, kind, flags & 0xF, major, sequence, tag, w0, w1, raw, stored, crc)
-
-
-def possible_frames(data: bytes, tag: int | None) -> list[int]:
-    """Return the offsets in `data`, ascending, at which a whole frame header may stand.
-
-    By marker, stored length and, unless None, tag; the header's checksum is not computed.
-    """
-    if len(data) < FRAME_BYTES or SYNC not in data:
-        return []
-    view = np.frombuffer(data, dtype=np.uint8)
-    count = len(data) - FRAME_BYTES + 1
-    starts = np.flatnonzero(view[:count] == SYNC[0])
-    expected = {byte: value for byte, value in enumerate(SYNC) if byte}
-    if tag is not None:
-        expected |= {_TAG_AT + byte: value for byte, value in enumerate(_CRC.pack(tag))}
-    for byte, value in expected.items():
-        starts = starts[view[starts + byte] == value]
-    lengths = np.zeros(len(starts), dtype=np.uint32)
-    for byte in range(_CRC.size):
-        lengths |= view[starts + _STORED_AT + byte].astype(np.uint32) << np.uint32(8 * byte)
-    offsets: list[int] = starts[lengths <= MAX_STORED].tolist()
-    return offsets
+    begin = offset + FRAME_BYTES
+    words = (flags & 0xF, major, sequence, tag, w0, w1, raw, stored, crc)
+    return Frame(offset, kind, *words, begin, begin + stored)
 
 
 def most_raw(stored: int) -> int:
     """Return the most bytes that a zstd payload of `stored` bytes may decompress to."""
     return MAX_RATIO * (FRAME_BYTES + stored)
-
-
-def unpack_payload(frame: Frame, stored: bytes | memoryview) -> bytes:
-    """Return the decompressed payload of `frame`.
-
-    `stored`: the payload as read from the file. Raises DamagedError where it is cut short, fails
-    its checksum, is larger than the format allows, has an unknown codec, or does not decompress to
-    `frame.raw` bytes.
-    """
-    if len(stored) != frame.stored:
-        raise DamagedError("is cut short")
-    if zlib.crc32(stored) != frame.crc:
-        raise DamagedError("fails its checksum")
-    if frame.raw > MAX_RAW:
-        raise DamagedError(f"declares {frame.raw} bytes, more than a log's frames hold")
-    if frame.codec == Codec.NONE:
-        data = bytes(stored)
-    elif frame.codec == Codec.ZSTD:
-        data = _decompress(stored, frame.raw)
-    else:
-        raise DamagedError(f"is stored with codec {frame.codec}, which this biotrail cannot read")
-    if len(data) != frame.raw:
-        raise DamagedError(f"holds {len(data)} bytes where it declares {frame.raw}")
-    return data
-
-
-def _decompress(stored: bytes | memoryview, raw: int) -> bytes:
-    """Return the content of one zstd frame, `raw` bytes long, allocating no more."""
-    try:
-        if zstandard.frame_content_size(stored) != raw:
-            raise DamagedError("declares another length than its zstd frame")
-        if raw > most_raw(len(stored)):
-            raise DamagedError(
-                f"declares {raw} bytes from {len(stored)}, more than {MAX_RATIO} times as many"
-            )
-        return zstandard.ZstdDecompressor().decompress(
-            stored, max_output_size=raw, allow_extra_data=False
-        )
-    except zstandard.ZstdError as error:
-        raise DamagedError(f"does not decompress ({error})") from None
 
 
 def encode_json(value: Any) -> bytes:

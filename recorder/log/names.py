@@ -8,13 +8,13 @@ Likewise it writes a call's CALL only once in CALL_REPEAT_NS (bpf/calls.h).
 """
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.log.chunks import Chunk, Segment, find
+from biotrail.recorder.log.chunks import Segment, find
 from biotrail.recorder.log.columns import Found
 from biotrail.recorder.schema.records import (
     BY_KIND,
@@ -47,19 +47,10 @@ _Q_THREAD = 4
 Rows = NDArray[np.uint64]
 
 
-class _Form(NamedTuple):
-    """A kind of name record: its size in 8-byte words, and the slots of the kernel's cache."""
-
-    kind: Kind
-    words: int
-    slots: int
-
-
-_TABLES = (_Form(Kind.TASK, 4, TASK_SLOTS), _Form(Kind.CGROUP, 8, CGROUP_SLOTS))
-"""Kinds of which one record is a whole name; a file's path takes several FILE_NAME records."""
-_FORMS = (*_TABLES, _Form(Kind.FILE_NAME, 8, 0))
-KINDS = frozenset(form.kind for form in _FORMS)
-"""Kinds of name records."""
+KINDS = (Kind.TASK, Kind.CGROUP, Kind.FILE_NAME)
+"""Kinds of name records; of the first two one record is a whole name, a file's path takes several
+of FILE_NAME."""
+_WORDS = {kind: BY_KIND[kind].size // 8 for kind in KINDS}
 
 
 class NameRecords(NamedTuple):
@@ -73,14 +64,14 @@ class NameRecords(NamedTuple):
 
 def records_at(found: Sequence[Found]) -> NameRecords:
     """Return a copy of a chunk's name records, by time; `found`: where those of KINDS are."""
-    parts: tuple[list[Rows], ...] = tuple([] for _ in _FORMS)
+    parts: dict[Kind, list[Rows]] = {kind: [] for kind in KINDS}
     for words, starts in found:
         kinds = words.take(starts) >> np.uint64(TIMESTAMP_BITS)
-        for form, rows in zip(_FORMS, parts, strict=True):
-            of_kind = starts[(kinds == form.kind) & (starts + form.words <= len(words))]
+        for kind, rows in parts.items():
+            of_kind = starts[(kinds == kind) & (starts + _WORDS[kind] <= len(words))]
             if len(of_kind):
-                rows.append(words[of_kind[:, np.newaxis] + np.arange(form.words)])
-    return NameRecords(*(_sorted(rows, f.words) for rows, f in zip(parts, _FORMS, strict=True)))
+                rows.append(words[of_kind[:, np.newaxis] + np.arange(_WORDS[kind])])
+    return NameRecords(*(_sorted(rows, _WORDS[kind]) for kind, rows in parts.items()))
 
 
 def repeatable(named: Sequence[NameRecords], segments: Sequence[Segment]) -> list[NameRecords]:
@@ -131,16 +122,6 @@ def note(named: Sequence[NameRecords], near_ns: int) -> dict[str, Any]:
     }
 
 
-def chunk_of(payload: Mapping[str, Any]) -> Chunk:
-    """Return a "names" note's payload as a chunk, whose clock has "monotonic" alone."""
-    near = int(payload["monotonic"])
-    segments = [
-        Segment(NO_CPU, level, 0, base64.b64decode(text))
-        for level, text in enumerate(payload["records"].values())
-    ]
-    return Chunk(0, 0, 0, near, {"monotonic": near}, segments)
-
-
 def _sorted(parts: list[Rows], words: int) -> Rows:
     """Return all rows (n, words) uint64 by head word, so by time; the sort is stable."""
     if not parts:
@@ -177,7 +158,8 @@ class Names:
     """The newest name record in every slot of the kernel's caches."""
 
     def __init__(self) -> None:
-        self._tables = [np.zeros((form.slots, form.words), np.uint64) for form in _TABLES]
+        slots = {Kind.TASK: TASK_SLOTS, Kind.CGROUP: CGROUP_SLOTS}
+        self._tables = [np.zeros((n, _WORDS[kind]), np.uint64) for kind, n in slots.items()]
         self._files: dict[int, Rows] = {}
         self._calls: dict[int, NDArray[np.uint64]] = {}
 
@@ -189,8 +171,8 @@ class Names:
             if previous is None or previous[0, 0] <= path[0, 0]:
                 self._files[slot] = path
         named = (records.tasks, records.cgroups)
-        for table, rows, form in zip(self._tables, named, _TABLES, strict=True):
-            slots = (rows[:, 1] & _LOW_32 & np.uint64(form.slots - 1)).astype(np.intp)
+        for table, rows in zip(self._tables, named, strict=True):
+            slots = (rows[:, 1] & _LOW_32 & np.uint64(len(table) - 1)).astype(np.intp)
             # Rings are drained one by one, so a later chunk may hold older records.
             newer = rows[:, 0] >= table[slots, 0]
             table[slots[newer]] = rows[newer]
@@ -207,20 +189,20 @@ class Names:
 
         Behind them one of the calls that bios after `at_ns` may refer to. In these copies the
         records' times become `at_ns` (CLOCK_MONOTONIC, ns), so that they precede the file's events.
-        Levels are the kind's index in _FORMS, calls behind it.
+        Levels are the kind's index in KINDS, calls behind it.
         """
         segments = []
         files = np.concatenate([np.empty((0, 8), np.uint64), *self._files.values()])
         tables = [*(table[table[:, 0] != 0] for table in self._tables), files]
-        for level, (rows, form) in enumerate(zip(tables, _FORMS, strict=True)):
-            rows[:, 0] = np.uint64(int(form.kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
+        for level, (rows, kind) in enumerate(zip(tables, KINDS, strict=True)):
+            rows[:, 0] = np.uint64(int(kind) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
             if len(rows):
                 segments.append(Segment(NO_CPU, level, 0, rows.tobytes()))
         running = [c for c in self._calls.values() if _is_within(c, at_ns - CALL_REPEAT_NS)]
         if running:
             calls = np.array(running)
             calls[:, 0] = np.uint64(int(Kind.CALL) << TIMESTAMP_BITS | at_ns & _TIME_MASK)
-            segments.append(Segment(NO_CPU, len(_FORMS), 0, calls.tobytes()))
+            segments.append(Segment(NO_CPU, len(KINDS), 0, calls.tobytes()))
         return segments
 
 

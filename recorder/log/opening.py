@@ -2,7 +2,6 @@
 """Reads the start of a log: checks magic and version, decodes the header from either copy."""
 
 import zlib
-from dataclasses import dataclass
 from typing import Any
 
 from biotrail.recorder.log import validation
@@ -11,15 +10,14 @@ from biotrail.recorder.log.frames import (
     MAGIC,
     MAJOR,
     MINOR,
+    PREAMBLE,
     PREAMBLE_BYTES,
     DamagedError,
-    Frame,
     FrameType,
     decode_frame,
     decode_json,
-    decode_preamble,
 )
-from biotrail.recorder.log.source import FrameFinder, Source, read_payload
+from biotrail.recorder.log.source import FrameFinder, Source
 from biotrail.recorder.schema.errors import LogFormatError, NotALogError
 from biotrail.recorder.schema.payloads import Header
 
@@ -37,34 +35,21 @@ COMPRESSED = {
 """By its first bytes, what a file is compressed by, and what to do."""
 
 
-@dataclass(frozen=True)
-class Opening:
-    """The start of a log, decoded.
-
-    header: the HEADER frame's JSON. tag: its CRC-32, which every frame of the log repeats. first:
-    file offset of the first frame behind both copies of the header. problems: a sentence for each
-    damage on the way, by file offset.
-    """
-
-    header: dict[str, Any]
-    tag: int
-    first: int
-    problems: dict[int, str]
-
-
-def read_opening(source: Source) -> Opening:
+def read_opening(source: Source, problems: dict[int, str]) -> tuple[dict[str, Any], int, int]:
     """Read the preamble and the header, from its second copy where the first is damaged.
 
-    Raises LogFormatError where the log is empty, foreign, cut within its header, newer than this
-    reader, damaged in both copies of the header, or has a header of another shape.
+    Returns the HEADER frame's JSON, its CRC-32, which every frame of the log repeats as its tag,
+    and the file offset of the first frame behind both copies. Adds a sentence for each damage on
+    the way to `problems`, by file offset. Raises LogFormatError where the log is empty, foreign,
+    cut within its header, newer than this reader, damaged in both copies of the header, or has a
+    header of another shape.
     """
-    problems: dict[int, str] = {}
     _check_version(source, problems)
     frame = FrameFinder(source, None).first(PREAMBLE_BYTES)
     while frame is not None and frame.type == FrameType.HEADER:
         where = f"header at offset {frame.offset}"
         try:
-            payload = read_payload(source, frame)
+            payload = source.payload(frame)
             header = decode_json(payload, dict)
         except DamagedError as error:
             problems[frame.offset] = f"{where} {error}"
@@ -74,7 +59,16 @@ def read_opening(source: Source) -> Opening:
             problems[frame.offset] = f"{where} has another checksum than its frame's tag"
         frame = FrameFinder(source, None).first(frame.next)
     if frame is None or frame.type != FrameType.HEADER:
-        raise _no_header(source, problems)
+        first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
+        cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
+        if cut and not any(offset > 0 for offset in problems):
+            raise LogFormatError(
+                f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
+            )
+        raise LogFormatError(
+            f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are "
+            "damaged, and nothing can be read without one; look for another copy of the file"
+        )
     try:
         header = validation.plain(header)
         validation.check(header, Header)
@@ -83,20 +77,21 @@ def read_opening(source: Source) -> Opening:
             f"{source.name}: the {where} {error}: no recorder writes that; record again, or read "
             "it with the biotrail that wrote it"
         ) from None
-    return Opening(header, frame.tag, _behind_header(source, frame, problems), problems)
-
-
-def _no_header(source: Source, problems: dict[int, str]) -> LogFormatError:
-    first = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
-    cut = source.size < (PREAMBLE_BYTES + FRAME_BYTES if first is None else first.next)
-    if cut and not any(offset > 0 for offset in problems):
-        return LogFormatError(
-            f"{source.name}: ends within its header, after {source.size} bytes: {_RECORD_AGAIN}"
+    if frame.sequence > 0:  # the second copy
+        problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
+        problems[PREAMBLE_BYTES] += f"; its copy at offset {frame.offset} was used"
+        return header, frame.tag, frame.next
+    # A second copy of the same length is assumed, also where it is damaged; it is not checked if
+    # the log ends within it.
+    length = FRAME_BYTES + frame.stored
+    copy = source.read_at(frame.next, length)
+    twin = decode_frame(copy, frame.next)
+    intact = twin is not None and (twin.crc, twin.tag) == (frame.crc, frame.tag)
+    if len(copy) == length and not (intact and zlib.crc32(copy[FRAME_BYTES:]) == frame.crc):
+        problems[frame.next] = (
+            f"the header's copy at offset {frame.next} is damaged; the header itself is intact"
         )
-    return LogFormatError(
-        f"{source.name}: both copies of the header, from offset {PREAMBLE_BYTES} on, are damaged, "
-        "and nothing can be read without one; look for another copy of the file"
-    )
+    return header, frame.tag, frame.next + length
 
 
 def _check_version(source: Source, problems: dict[int, str]) -> None:
@@ -104,13 +99,12 @@ def _check_version(source: Source, problems: dict[int, str]) -> None:
     data = source.read_at(0, PREAMBLE_BYTES)
     if not data:
         raise LogFormatError(f"{source.name}: is empty (0 bytes): {_RECORD_AGAIN}")
-    if (version := decode_preamble(data)) is not None:
-        major, minor = version
-    elif len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
+    magic, major, minor, crc, _ = PREAMBLE.unpack(data.ljust(PREAMBLE_BYTES, b"\0"))
+    if len(data) < PREAMBLE_BYTES and MAGIC.startswith(data[: len(MAGIC)]):
         raise LogFormatError(
             f"{source.name}: ends within its preamble, after {len(data)} bytes: {_RECORD_AGAIN}"
         )
-    else:
+    if len(data) < PREAMBLE_BYTES or magic != MAGIC or crc != zlib.crc32(data[:16]):
         frame = decode_frame(source.read_at(PREAMBLE_BYTES, FRAME_BYTES), PREAMBLE_BYTES)
         if frame is None or frame.type != FrameType.HEADER:
             formats = [what for magic, what in COMPRESSED.items() if data.startswith(magic)]
@@ -126,25 +120,3 @@ def _check_version(source: Source, problems: dict[int, str]) -> None:
             f"{source.name}: is a log of format {major}.{minor}, and this biotrail reads "
             f"up to {MAJOR}.{MINOR}; read it with a newer biotrail (pip install -U biotrail)"
         )
-
-
-def _behind_header(source: Source, frame: Frame, problems: dict[int, str]) -> int:
-    """Return the file offset behind both copies of the header; add a damaged one to `problems`.
-
-    `frame`: the copy that was decoded; its sequence number is 0 for the first, 1 for the second.
-    After the first copy, a second one of the same length is assumed, also where it is damaged; it
-    is not checked if the log ends within it.
-    """
-    if frame.sequence > 0:
-        problems.setdefault(PREAMBLE_BYTES, f"header at offset {PREAMBLE_BYTES} is damaged")
-        problems[PREAMBLE_BYTES] += f"; its copy at offset {frame.offset} was used"
-        return frame.next
-    length = FRAME_BYTES + frame.stored
-    copy = source.read_at(frame.next, length)
-    twin = decode_frame(copy, frame.next)
-    intact = twin is not None and (twin.crc, twin.tag) == (frame.crc, frame.tag)
-    if len(copy) == length and not (intact and zlib.crc32(copy[FRAME_BYTES:]) == frame.crc):
-        problems[frame.next] = (
-            f"the header's copy at offset {frame.next} is damaged; the header itself is intact"
-        )
-    return frame.next + length

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a log from a file or a pipe; salvages damaged and interrupted ones."""
 
+import base64
 import os
+import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log import names, validation
-from biotrail.recorder.log.chunks import Chunk, decode_chunk, may_hold
-from biotrail.recorder.log.facts import read_note
+from biotrail.recorder.log.chunks import Chunk, Segment, decode_chunk, may_hold
 from biotrail.recorder.log.frames import (
     FRAME_BYTES,
     INDEX_ENTRY,
@@ -21,8 +23,7 @@ from biotrail.recorder.log.frames import (
     decode_json,
 )
 from biotrail.recorder.log.opening import read_opening
-from biotrail.recorder.log.source import Source, frame_at, read_payload
-from biotrail.recorder.log.survey import Survey
+from biotrail.recorder.log.source import FrameFinder, Source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.payloads import End, LossWindow
 
@@ -44,6 +45,14 @@ _CALLED = {
     FrameType.END: "end frame",
 }
 """What a frame is called in messages, by its type."""
+_FIRST_SEQUENCE = 2
+"""Sequence number of the first frame behind the header, whose two copies have 0 and 1."""
+MOST_OVERLAP = 2
+"""Most payload bytes read of overlapping frames, as a multiple of the log's size.
+
+A frame that lacks bytes extends over the frames behind it, so overlapping frames have to be read. A
+file in which most frames overlap was made up, or cannot be salvaged.
+"""
 
 
 class LogReader:
@@ -85,10 +94,7 @@ class LogReader:
         """Per entry (n,): file offset of the next frame; None: `_entries` are not of the index."""
         self._consumed = False
         try:
-            self._opening = read_opening(self._source)
-            self._tag = self._opening.tag
-            self.header = self._opening.header
-            self._problems.update(self._opening.problems)
+            self.header, self._tag, self._first = read_opening(self._source, self._problems)
             if self._source.seekable:
                 self._entries = self._load()
         except LogFormatError:
@@ -131,27 +137,25 @@ class LogReader:
         chunks = self._entries[self._entries["type"] == FrameType.CHUNK]
         return list(zip(chunks["word0"].tolist(), chunks["word1"].tolist(), strict=True))
 
-    @property
-    def has_names(self) -> bool:
-        """Whether the log's notes repeat all TASK and FILE_NAME records that the chunks hold.
-
-        By the number that the END frame counts. False where the log has no END frame or one without
-        this number (an older recorder's), or such a note is missing or damaged.
-        """
-        repeated = (self.end or {}).get("log", {}).get("names")
-        counts = (int(payload["count"]) for name, payload in self.notes if name == names.NOTE)
-        return repeated is not None and sum(counts) == repeated
-
     def name_chunks(self, end_ns: int) -> Iterator[Chunk]:
         """Yield chunks that hold all TASK and FILE_NAME records of before `end_ns`.
 
-        `end_ns`: CLOCK_MONOTONIC. They may hold other records too. With `has_names`, each note of
-        names as a chunk, whatever `end_ns` is. Otherwise the file's own chunks that begin before
-        `end_ns` and may hold such records, without damaged ones, which are added to `damaged`; of a
-        pipe, nothing.
+        `end_ns`: CLOCK_MONOTONIC. They may hold other records too. Where the log's notes repeat all
+        such records, by the number that the END frame counts, each note of names as a chunk at
+        offset 0, whatever `end_ns` is. Otherwise (an older recorder's log, one without END, a note
+        that is damaged) the file's own chunks that begin before `end_ns` and may hold such records,
+        without damaged ones, which are added to `damaged`; of a pipe, nothing.
         """
-        if self.has_names:
-            yield from (names.chunk_of(note) for name, note in self.notes if name == names.NOTE)
+        notes = [payload for name, payload in self.notes if name == names.NOTE]
+        repeated = (self.end or {}).get("log", {}).get("names")
+        if repeated is not None and sum(int(note["count"]) for note in notes) == repeated:
+            for note in notes:
+                near = int(note["monotonic"])
+                segments = [
+                    Segment(names.NO_CPU, level, 0, base64.b64decode(text))
+                    for level, text in enumerate(note["records"].values())
+                ]
+                yield Chunk(0, 0, 0, near, {"monotonic": near}, segments)
         elif self._entries is not None and end_ns > 0:
             yield from self._chunks_of_file(0, end_ns - 1, names.NOTED)
 
@@ -201,7 +205,7 @@ class LogReader:
 
     def _frame_of(self, entry: np.void, end: int | None) -> Frame | None:
         """Return an index entry's frame; None: another, or one that reaches past `end`."""
-        frame = frame_at(self._source, int(entry["offset"]), self._tag)
+        frame = self._source.frame_at(int(entry["offset"]), self._tag)
         listed = int(entry["type"]), int(entry["sequence"])
         if frame is None or (frame.type, frame.sequence) != listed:
             return None
@@ -210,7 +214,7 @@ class LogReader:
     def _decode(self, frame: Frame, holding: Collection[int] | None = None) -> Chunk | None:
         """Return the chunk of a CHUNK frame; None: damaged, or holds none of `holding`."""
         try:
-            payload = read_payload(self._source, frame)
+            payload = self._source.payload(frame)
             if holding is not None and not may_hold(payload, holding):
                 return None
             clock, segments = decode_chunk(payload)
@@ -232,13 +236,12 @@ class LogReader:
         (n,) of dtype _ENTRY, in file order. Absorbs the frames that are no chunks. With an index,
         `_ends` is set, and a chunk's header is checked when the chunk is read.
         """
-        index = _read_index(self._source, self._tag, self._problems)
-        if index is None:
+        entries = self._read_index()
+        if entries is None or self._ends is None:
             rows = bytearray()
             for f in self._survey():
                 rows += INDEX_ENTRY.pack(f.offset, f.word0, f.word1, f.sequence, f.type)
             return np.frombuffer(bytes(rows), dtype=_ENTRY)
-        entries, self._ends = index
         for row in np.flatnonzero(entries["type"] != FrameType.CHUNK):
             entry, offset = entries[row], int(entries["offset"][row])
             frame = self._frame_of(entry, int(self._ends[row]))
@@ -249,18 +252,150 @@ class LogReader:
                 self._absorb(frame)
         return entries
 
+    def _read_index(self) -> NDArray[np.void] | None:
+        """Follow INDEX frames backwards from the trailer; return the entries, and set `_ends`.
+
+        All frames but INDEX and TRAILER, in file order: (n,) of dtype _ENTRY. None: the log has no
+        trailer at its end, an INDEX frame is damaged or not where it should be, entries and INDEX
+        frames are not as many as the trailer counts, or the frames listed would overlap. The INDEX
+        frame at fault, and an overlap, is added to `_problems`.
+        """
+        source = self._source
+        trailer = source.frame_at(source.size - FRAME_BYTES, self._tag)
+        if trailer is None or trailer.type != FrameType.TRAILER:
+            return None
+        parts: list[NDArray[np.void]] = []
+        borders = [trailer.offset]
+        offset, room = trailer.word0, source.size // FRAME_BYTES
+        while offset:
+            # It ends before the next INDEX frame, and the last right before the trailer.
+            below, part = borders[-1], None
+            frame = source.frame_at(offset, self._tag)
+            if (
+                frame is not None
+                and frame.type == FrameType.INDEX
+                and frame.word1 <= room
+                and (frame.next == below if len(borders) == 1 else frame.next <= below)
+            ):
+                with suppress(DamagedError, ValueError):
+                    part = np.frombuffer(source.payload(frame), dtype=_ENTRY)
+            if frame is None or part is None:
+                what = f"index at offset {offset} is damaged or not there: read without it"
+                self._problems[offset] = what
+                return None
+            parts.append(part)
+            borders.append(offset)
+            room -= len(part)
+            offset = frame.word0
+        entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
+        if len(entries) + len(parts) != trailer.word1:
+            return None
+        # The next frame of any type is where each frame listed has to end.
+        offsets = entries["offset"]
+        starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
+        ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
+        ascending = (np.diff(offsets.astype(np.int64)) > 0).all()
+        apart = len(starts) == 1 or np.diff(starts).min() >= FRAME_BYTES
+        if not (ascending and apart and (ends > offsets).all()):
+            self._problems[trailer.word0] = (
+                f"index at offset {trailer.word0} has frames that overlap: read without it"
+            )
+            return None
+        self._ends = ends
+        return entries
+
     def _survey(self) -> Iterator[Frame]:
-        """Walk over all frames: yield CHUNK frames, for their payload to be read, absorb others."""
-        survey = Survey(self._source, self._opening, _monotonic(self.header))
-        for frame in survey.frames():
+        """Walk over all frames without the index: yield CHUNK frames, absorb all others.
+
+        A frame's payload can be read from a pipe until the generator is advanced. Missing frames
+        are found by gaps in the sequence numbers; each run of them becomes a window of `damaged`,
+        which the next chunk or the log's end closes. At the end adds what is wrong to `_problems`
+        and `damaged`, and sets `interrupted`.
+        """
+        problems: dict[int, str] = {}
+        damaged: list[dict[str, int]] = []
+        open_windows: list[dict[str, int]] = []
+        last_ns = self.header.get("clocks", {}).get("monotonic", 0)
+        expected = _FIRST_SEQUENCE
+        types: set[int] = set()
+        for frame, offset in self._walk(problems):
+            # Modulo 2^32, between -2^31 and 2^31; negative: passed already.
+            missing = (frame.sequence - expected + (1 << 31)) % (1 << 32) - (1 << 31)
+            if missing < 0:
+                if frame.type != FrameType.HEADER:
+                    what = f"frame at offset {frame.offset} repeats number {frame.sequence}"
+                    problems[frame.offset] = f"{what}: left out"
+                continue
+            if missing:
+                at = min(offset, frame.offset)
+                lost = "1 frame is" if missing == 1 else f"{missing} frames are"
+                problems[at] = f"{lost} damaged or missing from offset {at} on: left out"
+                damaged.append({"offset": at, "start": last_ns, "end": last_ns})
+                open_windows.append(damaged[-1])
+            elif frame.offset > offset:
+                what = f"bytes {offset} to {frame.offset} are not this log's: left out"
+                problems[offset] = what
+            expected = frame.sequence + 1
+            types.add(frame.type)
             if frame.type == FrameType.CHUNK:
+                for window in open_windows:
+                    window["end"] = max(window["start"], frame.word0)
+                open_windows.clear()
+                last_ns = max(last_ns, frame.word1)
                 yield frame
-            else:
+            elif frame.type == FrameType.TRAILER:
+                if self._source.read_at(frame.next, 1):
+                    what = f"bytes behind the log's end, from offset {frame.next} on: left out"
+                    problems[frame.next] = what
+            elif frame.type not in (FrameType.HEADER, FrameType.INDEX):
                 self._absorb(frame)
-        survey.finish(_monotonic(self.end or {}))
-        self._problems.update(survey.problems)
-        self.damaged += survey.damaged
-        self.interrupted = survey.interrupted
+        end_ns = (self.end or {}).get("clocks", {}).get("monotonic", 0)
+        for window in open_windows:
+            window["end"] = max(window["start"], end_ns)
+        self._problems.update(problems)
+        self.damaged += damaged
+        self.interrupted = types.isdisjoint((FrameType.END, FrameType.TRAILER))
+
+    def _walk(self, problems: dict[int, str]) -> Iterator[tuple[Frame, int]]:
+        """Yield (whole frame, offset behind the one before) in file order, up to a TRAILER.
+
+        A frame that lacks bytes ends before that offset. The cost is bounded by the file's size:
+        each byte is scanned at most once for markers. Where a frame is missing, the payload of the
+        one before is read, to see whether that lacks bytes: once where frames do not overlap, else
+        as MOST_OVERLAP allows.
+        """
+        source, tag = self._source, self._tag
+        finder = FrameFinder(source, tag)
+        before: Frame | None = None
+        offset, reach, overlapping = self._first, 0, 0
+        while (before is None or before.type != FrameType.TRAILER) and source.read_at(offset, 1):
+            frame = source.frame_at(offset, tag)
+            if frame is None:
+                # If the frame before lacks bytes, the next frame starts inside its extent.
+                start = offset
+                if before is not None:
+                    stored = source.read_at(before.payload, before.stored)
+                    start = offset if zlib.crc32(stored) == before.crc else before.payload
+                frame = finder.first(start)
+            while (
+                frame is not None
+                and frame.offset < reach
+                and source.frame_at(frame.next, tag) is None
+            ):
+                overlapping += frame.stored
+                if overlapping <= MOST_OVERLAP * source.size:
+                    break
+                frame = finder.first(frame.payload)
+            if frame is None:
+                problems[offset] = (
+                    f"the last {source.size - offset} bytes, from offset {offset} on, hold no "
+                    "whole frame: left out"
+                )
+                return
+            reach = max(reach, frame.next)
+            source.release(frame.payload)
+            yield frame, offset
+            before, offset = frame, frame.next
 
     def _absorb(self, frame: Frame) -> None:
         """Store a frame's content by its type.
@@ -271,10 +406,10 @@ class LogReader:
         try:
             if frame.type in (FrameType.LOSS, FrameType.NOTE, FrameType.END):
                 expected = list if frame.type == FrameType.LOSS else dict
-                payload = decode_json(read_payload(self._source, frame), expected)
+                payload = decode_json(self._source.payload(frame), expected)
                 value = validation.plain(payload)
                 if frame.type == FrameType.NOTE:
-                    self.notes.append(read_note(value))
+                    self.notes.append(validation.note(value))
                 elif frame.type == FrameType.LOSS:
                     validation.check(value, list[LossWindow])
                     self.losses += value
@@ -290,83 +425,3 @@ class LogReader:
             if frame.type < min(FrameType) and frame.word1:  # only a CHUNK has times here
                 self._damage(frame.offset, what, frame.word0, frame.word1)
             self._problems[frame.offset] = f"{what}: left out"
-
-
-def _monotonic(owner: dict[str, Any]) -> int:
-    """Return CLOCK_MONOTONIC (ns) from the "clocks" of a header or END frame; 0: there is none."""
-    clocks = owner.get("clocks")
-    value = clocks.get("monotonic") if isinstance(clocks, dict) else None
-    return value if isinstance(value, int) else 0
-
-
-def _read_index(
-    source: Source, tag: int, problems: dict[int, str]
-) -> tuple[NDArray[np.void], NDArray[np.uint64]] | None:
-    """Follow INDEX frames backwards from the trailer; return entries, and ends of their frames.
-
-    All frames but INDEX and TRAILER, in file order: (n,) of dtype _ENTRY, (n,) file offset of the
-    next frame of any type. None: the log has no trailer at its end, an INDEX frame is damaged or
-    not where it should be, entries and INDEX frames are not as many as the trailer counts, or the
-    frames listed would overlap. The INDEX frame at fault, and an overlap, is added to `problems`,
-    by file offset.
-    """
-    trailer = frame_at(source, source.size - FRAME_BYTES, tag)
-    if trailer is None or trailer.type != FrameType.TRAILER:
-        return None
-    parts: list[NDArray[np.void]] = []
-    borders = [trailer.offset]
-    offset, below, room = trailer.word0, trailer.offset, source.size // FRAME_BYTES
-    while offset:
-        part = _read_part(source, tag, offset, below, room)
-        if part is None:
-            problems[offset] = f"index at offset {offset} is damaged or not there: read without it"
-            return None
-        frame, rows = part
-        parts.append(rows)
-        borders.append(offset)
-        room -= len(rows)
-        offset, below = frame.word0, offset
-    entries = np.concatenate(parts[::-1]) if parts else np.empty(0, dtype=_ENTRY)
-    if len(entries) + len(parts) != trailer.word1:
-        return None
-    ends = _ends(entries["offset"], borders)
-    if ends is None:
-        problems[trailer.word0] = (
-            f"index at offset {trailer.word0} has frames that overlap: read without it"
-        )
-        return None
-    return entries, ends
-
-
-def _read_part(
-    source: Source, tag: int, offset: int, below: int, room: int
-) -> tuple[Frame, NDArray[np.void]] | None:
-    """Return the INDEX frame at file offset `offset` and its entries (n,), of dtype _ENTRY.
-
-    `below`: offset of the next INDEX frame or the trailer, where it must end at the latest, and the
-    last INDEX frame exactly. `room`: most entries that its header may declare.
-    """
-    frame = frame_at(source, offset, tag)
-    if frame is None or frame.type != FrameType.INDEX or frame.word1 > room:
-        return None
-    if frame.next > below or (below == source.size - FRAME_BYTES and frame.next != below):
-        return None
-    try:
-        payload = read_payload(source, frame)
-        return frame, np.frombuffer(payload, dtype=_ENTRY)
-    except (DamagedError, ValueError):
-        return None
-
-
-def _ends(offsets: NDArray[np.uint64], borders: list[int]) -> NDArray[np.uint64] | None:
-    """Return per frame (n,) the file offset of the next frame; None where frames would overlap.
-
-    `offsets`: (n,) of the frames in the index. `borders`: of the INDEX frames and the TRAILER, in
-    any order. None too where `offsets` do not ascend, or one is behind all of `borders`.
-    """
-    starts = np.sort(np.concatenate([offsets, np.array(borders, dtype=np.uint64)]))
-    ascending = (np.diff(offsets.astype(np.int64)) > 0).all() if len(offsets) else True
-    if not ascending or (len(starts) > 1 and np.diff(starts).min() < FRAME_BYTES):
-        return None
-    ends = starts[np.minimum(np.searchsorted(starts, offsets) + 1, len(starts) - 1)]
-    return ends if (ends > offsets).all() else None

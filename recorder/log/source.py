@@ -1,17 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads a log's bytes by file offset, from a file or a pipe, and finds frames."""
 
+import io
 import os
 import select
+import struct
+import zlib
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import BinaryIO
+
+import numpy as np
+import zstandard
 
 from biotrail.recorder.log.frames import (
     FRAME_BYTES,
+    MAX_RATIO,
+    MAX_RAW,
+    MAX_STORED,
+    STORED_AT,
+    SYNC,
+    TAG_AT,
+    Codec,
+    DamagedError,
     Frame,
     decode_frame,
-    possible_frames,
-    unpack_payload,
+    most_raw,
 )
 from biotrail.recorder.schema.errors import LogFormatError, LogNotFoundError
 from biotrail.recorder.schema.file_kinds import no_regular_file
@@ -32,18 +46,31 @@ class Source:
         Raises LogNotFoundError where the path does not exist, LogFormatError where it cannot be
         opened or its size cannot be found.
         """
+        self._own: io.FileIO | None = None
+        self._stream: BinaryIO
         if isinstance(path, str | os.PathLike):
             self.name = os.fspath(path)
-            self._stream, self._own = _open(self.name), True
+            try:
+                self._stream = self._own = io.FileIO(path)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError) and not os.path.islink(path):
+                    raise LogNotFoundError(self.name) from None
+                what = no_regular_file(path)
+                problem = f"is {what}" if what else f"cannot be opened: {error.strerror or error}"
+                raise LogFormatError(
+                    f"{self.name}: {problem}; give the path of a log that `biotrail record` wrote"
+                ) from error
         else:
             self.name = str(getattr(path, "name", "the stream"))
-            self._stream, self._own = path, False
+            self._stream = path
         self.seekable = self._stream.seekable()
-        self._base = self._stream.tell() if self.seekable else 0
+        self.size = 0
+        """Bytes in the log; for a pipe, the bytes read so far."""
+        self._base = 0
         self._kept = bytearray()
-        self._start = 0
-        self._size: int | None = None
+        """Of a pipe: the bytes before `size` that were not released."""
         if self.seekable:
+            self._base = self._stream.tell()
             try:
                 end = self._stream.seek(0, os.SEEK_END)
             except OSError as error:  # a file of /proc
@@ -51,114 +78,109 @@ class Source:
                     f"{self.name}: not a biotrail log: its size cannot be found "
                     f"({error.strerror}); give a file that `biotrail record` wrote"
                 ) from error
-            self._size = max(0, end - self._base)
-
-    @property
-    def size(self) -> int:
-        """Bytes in the log; for a pipe, the bytes read so far."""
-        return self._start + len(self._kept) if self._size is None else self._size
+            self.size = max(0, end - self._base)
 
     def read_at(self, offset: int, count: int) -> bytes:
         """Return `count` bytes at `offset`, fewer at the log's end; not what a pipe released."""
-        if not self.seekable:
-            self._fill(offset + count)
-            at = offset - self._start
-            return bytes(self._kept[at : at + count])
-        if not 0 <= offset < self.size:
-            return b""
-        try:
-            self._stream.seek(self._base + offset)
-            return _read_all(self._stream, min(count, self.size - offset))
-        except OSError as error:
-            raise self._failed(offset, error) from error
-
-    def reaches(self, end: int) -> bool:
-        """Return whether the log has all bytes before the offset `end`; reads a pipe up to it."""
-        if not self.seekable:
-            self._fill(end)
-        return end <= self.size
+        if self.seekable:
+            return self._read(offset, min(count, self.size - offset)) if offset >= 0 else b""
+        self._fill(offset + count)
+        at = offset - self.size + len(self._kept)
+        return bytes(self._kept[at : at + count])
 
     def release(self, offset: int) -> None:
         """Drop a pipe's buffered bytes before `offset`, which cannot be read again."""
-        if self.seekable:
-            return
-        self._fill(offset)
-        drop = min(offset - self._start, len(self._kept))
-        if drop > 0:
-            del self._kept[:drop]
-            self._start += drop
+        if not self.seekable:
+            self._fill(offset)
+            del self._kept[: max(0, offset - self.size + len(self._kept))]
+
+    def frame_at(self, offset: int, tag: int | None, header: bytes | None = None) -> Frame | None:
+        """Return the frame at file offset `offset`, or None where no whole frame is there.
+
+        None: the header there is not intact, the log ends within the payload, or the frame has
+        another tag than `tag` (None: frames of any log count). The payload's checksum is not
+        computed. `header`: the frame's first FRAME_BYTES bytes, if the caller has them already.
+        """
+        frame = decode_frame(header or self.read_at(offset, FRAME_BYTES), offset)
+        if frame is None or tag not in (None, frame.tag):
+            return None
+        if not self.seekable:
+            self._fill(frame.next)
+        return frame if frame.next <= self.size else None
+
+    def payload(self, frame: Frame) -> bytes:
+        """Return the decompressed payload of a frame.
+
+        Raises DamagedError where it is cut short, fails its checksum, is larger than the format
+        allows, has an unknown codec, or does not decompress to `frame.raw` bytes.
+        """
+        stored = self.read_at(frame.payload, frame.stored)
+        if len(stored) != frame.stored:
+            raise DamagedError("is cut short")
+        if zlib.crc32(stored) != frame.crc:
+            raise DamagedError("fails its checksum")
+        raw = frame.raw
+        if raw > MAX_RAW:
+            raise DamagedError(f"declares {raw} bytes, more than a log's frames hold")
+        if frame.codec == Codec.NONE:
+            data = bytes(stored)
+        elif frame.codec == Codec.ZSTD:
+            try:
+                if zstandard.frame_content_size(stored) != raw:
+                    raise DamagedError("declares another length than its zstd frame")
+                if raw > most_raw(len(stored)):
+                    few = f"{raw} bytes from {len(stored)}"
+                    raise DamagedError(f"declares {few}, more than {MAX_RATIO} times as many")
+                data = zstandard.ZstdDecompressor().decompress(
+                    stored, max_output_size=raw, allow_extra_data=False
+                )
+            except zstandard.ZstdError as error:
+                raise DamagedError(f"does not decompress ({error})") from None
+        else:
+            raise DamagedError(
+                f"is stored with codec {frame.codec}, which this biotrail cannot read"
+            )
+        if len(data) != raw:
+            raise DamagedError(f"holds {len(data)} bytes where it declares {raw}")
+        return data
 
     def _fill(self, end: int) -> None:
-        missing = end - self._start - len(self._kept)
-        if missing <= 0:
-            return
-        try:
-            self._kept += _read_all(self._stream, missing)
-        except OSError as error:
-            raise self._failed(self.size, error) from error
+        """Read a pipe up to the offset `end`, or to its end."""
+        if end > self.size:
+            data = self._read(self.size, end - self.size)
+            self._kept += data
+            self.size += len(data)
 
-    def _failed(self, offset: int, error: OSError) -> LogFormatError:
-        return LogFormatError(
-            f"{self.name}: cannot be read at offset {offset}: {error.strerror or error}; "
-            "check the disk it is on, or copy what can be read elsewhere (e.g. with ddrescue)"
-        )
+    def _read(self, offset: int, count: int) -> bytes:
+        """Return `count` bytes of the file at `offset`, or the pipe's next; fewer at the end."""
+        parts: list[bytes] = []
+        read: Callable[[int], bytes | None] = self._stream.read
+        try:
+            if self.seekable and count > 0:
+                self._stream.seek(self._base + offset)
+            while count > 0:
+                part = read(min(count, _BLOCK))
+                if part is None:  # a non-blocking pipe, as ssh may leave standard input
+                    select.select([self._stream], [], [])
+                    continue
+                if not part:
+                    break
+                parts.append(part)
+                count -= len(part)
+        except OSError as error:
+            raise LogFormatError(
+                f"{self.name}: cannot be read at offset {offset}: {error.strerror or error}; "
+                "check the disk it is on, or copy what can be read elsewhere (e.g. with ddrescue)"
+            ) from error
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def close(self) -> None:
         """Close the file, unless it was given as an open stream."""
-        if self._own:
-            self._stream.close()
+        if self._own is not None:
+            self._own.close()
 
 
-def _open(path: str) -> BinaryIO:
-    try:
-        return open(path, "rb", buffering=0)
-    except OSError as error:
-        if isinstance(error, FileNotFoundError) and not os.path.islink(path):
-            raise LogNotFoundError(path) from None
-        what = no_regular_file(path)
-        problem = f"is {what}" if what else f"cannot be opened: {error.strerror or error}"
-        raise LogFormatError(
-            f"{path}: {problem}; give the path of a log that `biotrail record` wrote"
-        ) from error
-
-
-def _read_all(stream: BinaryIO, count: int) -> bytes:
-    """Return the next `count` bytes of a stream, non-blocking ones too, fewer only at its end."""
-    parts: list[bytes] = []
-    read: Callable[[int], bytes | None] = stream.read
-    while count > 0:
-        part = read(min(count, _BLOCK))
-        if part is None:  # a non-blocking pipe, as ssh may leave standard input
-            select.select([stream], [], [])
-            continue
-        if not part:
-            break
-        parts.append(part)
-        count -= len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
-
-
-def frame_at(
-    source: Source, offset: int, tag: int | None, header: bytes | None = None
-) -> Frame | None:
-    """Return the frame at file offset `offset`, or None where no whole frame is there.
-
-    None: the header there is not intact, the log ends within the payload, or the frame has another
-    tag than `tag` (None: frames of any log count). The payload's checksum is not computed.
-    `header`: the frame's first FRAME_BYTES bytes, where the caller has them already.
-    """
-    data = source.read_at(offset, FRAME_BYTES) if header is None else header
-    frame = decode_frame(data, offset)
-    if frame is None or tag not in (None, frame.tag):
-        return None
-    return frame if source.reaches(frame.next) else None
-
-
-def read_payload(source: Source, frame: Frame) -> bytes:
-    """Return a frame's payload, decompressed. Raises DamagedError, as `unpack_payload`."""
-    return unpack_payload(frame, source.read_at(frame.payload, frame.stored))
-
-
+@dataclass
 class FrameFinder:
     """Finds whole frames by scanning forward for the marker; no byte is scanned twice.
 
@@ -166,14 +188,15 @@ class FrameFinder:
     computed, so that a file of nothing but markers costs about as much as any other.
     """
 
-    def __init__(self, source: Source, tag: int | None) -> None:
-        self._source = source
-        self._tag = tag
-        self._block = b""
-        self._at = self._end = 0
-        """File offsets of the block, and of the first header that would go past its end."""
-        self._candidates: list[int] = []
-        """Offsets in `_block` where a frame header may stand, descending: pop gives the next."""
+    source: Source
+    tag: int | None
+    _block: bytes = b""
+    _at: int = 0
+    """File offset of the block."""
+    _end: int = 0
+    """That of the first header that would go past the block's end."""
+    _candidates: list[int] = field(default_factory=list)
+    """Offsets in `_block` where a frame header may stand, descending: pop gives the next."""
 
     def first(self, offset: int) -> Frame | None:
         """Return the first whole frame at or after `offset`; None: the log has none.
@@ -182,27 +205,44 @@ class FrameFinder:
         scanned block.
         """
         # An intact frame right at `offset` must not wait until a pipe has filled a whole block.
-        if (frame := frame_at(self._source, offset, self._tag)) is not None:
+        if (frame := self.source.frame_at(offset, self.tag)) is not None:
             return frame
-        while self._load(offset):
+        while True:
+            if not self._at <= offset < self._end:
+                if 0 < len(self._block) < _BLOCK:  # a short block is the log's last
+                    return None
+                self.source.release(offset)
+                self._block, self._at = self.source.read_at(offset, _BLOCK), offset
+                self._end = offset + max(0, len(self._block) - FRAME_BYTES + 1)
+                if len(self._block) < FRAME_BYTES:
+                    return None
+                self._candidates = _possible_frames(self._block, self.tag)[::-1]
             while self._candidates:
                 at = self._candidates.pop()
                 place, header = self._at + at, self._block[at : at + FRAME_BYTES]
                 if place >= offset:
-                    frame = frame_at(self._source, place, self._tag, header)
+                    frame = self.source.frame_at(place, self.tag, header)
                     if frame is not None:
                         return frame
             offset = max(offset, self._end)
-        return None
 
-    def _load(self, offset: int) -> bool:
-        """Have in `_block` a whole frame header at `offset`; False where the log ends within it."""
-        if self._at <= offset < self._end:
-            return True
-        if 0 < len(self._block) < _BLOCK:  # a short block is the log's last
-            return False
-        self._source.release(offset)
-        self._block, self._at = self._source.read_at(offset, _BLOCK), offset
-        self._end = offset + max(0, len(self._block) - FRAME_BYTES + 1)
-        self._candidates = possible_frames(self._block, self._tag)[::-1]
-        return len(self._block) >= FRAME_BYTES
+
+def _possible_frames(data: bytes, tag: int | None) -> list[int]:
+    """Return the offsets in `data`, ascending, at which a whole frame header may stand.
+
+    By marker, stored length and, unless None, tag; the header's checksum is not computed.
+    """
+    if SYNC not in data:
+        return []
+    view = np.frombuffer(data, dtype=np.uint8)
+    starts = np.flatnonzero(view[: len(data) - FRAME_BYTES + 1] == SYNC[0])
+    expected = {byte: value for byte, value in enumerate(SYNC) if byte}
+    if tag is not None:
+        expected |= {TAG_AT + byte: value for byte, value in enumerate(struct.pack("<I", tag))}
+    for byte, value in expected.items():
+        starts = starts[view[starts + byte] == value]
+    lengths = np.zeros(len(starts), dtype=np.uint32)
+    for byte in range(4):
+        lengths |= view[starts + STORED_AT + byte].astype(np.uint32) << np.uint32(8 * byte)
+    offsets: list[int] = starts[lengths <= MAX_STORED].tolist()
+    return offsets

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks the shape of the JSON in a log, which may be made up although its checksums are right.
 
-A shape is a function of (value, where) that raises DamagedError for any other value; it is made of
-a type (schema/payloads.py). A key may be absent, and a key that the type does not list may hold
-anything: a newer recorder may have written it.
+What a value may be is said by a type (schema/payloads.py). A key may be absent, and a key that the
+type does not list may hold anything: a newer recorder may have written it.
 """
 
 import base64
-from collections.abc import Callable, Mapping
 from functools import cache
 from types import UnionType
 from typing import (
@@ -15,7 +13,6 @@ from typing import (
     Any,
     NotRequired,
     Required,
-    TypeAlias,
     get_args,
     get_origin,
     get_type_hints,
@@ -25,9 +22,6 @@ from typing import (
 from biotrail.recorder.log.frames import DamagedError
 from biotrail.recorder.schema.payloads import NOTES, Mark, Range
 from biotrail.recorder.schema.strings import characters
-
-Shape: TypeAlias = Callable[[Any, str], None]
-"""`where`: the value's place in the JSON, such as "devices[0].name", for the message."""
 
 _MAX_DEPTH = 50
 _MAX_SHOWN = 40
@@ -41,163 +35,114 @@ _PLAIN: dict[Any, str] = {
 
 
 @cache
-def shape_of(kind: Any) -> Shape:
-    """Return the check that a JSON value is of a type: one of `payloads`, or a part of one."""
+def _form(kind: Any) -> tuple[Any, ...]:
+    """Return a type as `_check` reads it: what it is, then the forms or types of its parts."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Required, NotRequired):
-        return shape_of(inner[0])
-    if origin is Annotated:
-        return _annotated(*inner)
+        return _form(inner[0])
+    if origin is Annotated:  # a type that annotates another takes its place
+        base, *marks = inner
+        return "all", [
+            (Range, base, mark)
+            if isinstance(mark, Range)
+            else ((mark,) if isinstance(mark, Mark) else _form(mark))
+            for mark in marks
+        ]
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
-        return _object({key: shape_of(hint) for key, hint in hints.items()}, kind.__required_keys__)
-    if origin is list:
-        return _each(shape_of(inner[0]))
-    if origin is tuple:
-        return _row([shape_of(item) for item in inner])
-    if kind is dict or origin is dict:
-        key, item = (shape_of(one) for one in inner)
-        return _named(key, item)
-    if origin is UnionType:
-        kinds = inner
-    elif kind is Any:
-        return _anything
-    else:
-        kinds = (kind,)
+        forms = {key: _form(hint) for key, hint in hints.items()}
+        return "object", forms, [key for key in forms if key in kind.__required_keys__]
+    if origin is list or origin is tuple:
+        return origin, [_form(item) for item in inner]
+    if origin is dict:
+        return dict, _form(inner[0]), _form(inner[1])
+    if kind is Any:
+        return (Mark.UNREAD,)
+    kinds = inner if origin is UnionType else (kind,)
     wanted = " or ".join(_PLAIN[one] for one in kinds)
-    accepted = (*kinds, int) if float in kinds else kinds
-
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, accepted) or (isinstance(value, bool) and bool not in kinds):
-            raise _wrong(value, where, wanted)
-
-    return check
+    return "plain", (*kinds, int) if float in kinds else kinds, bool in kinds, wanted
 
 
-def _annotated(kind: Any, *marks: Any) -> Shape:
-    """Return the check by what annotates a type; a type that does takes the place of `kind`."""
-    checks = [
-        _within(kind, mark) if isinstance(mark, Range) else _MARKS.get(mark) or shape_of(mark)
-        for mark in marks
-    ]
+def check(value: Any, kind: Any, where: str = "") -> None:
+    """Check a JSON value by its type: one of `payloads`, or a part of one.
 
-    def check(value: Any, where: str) -> None:
-        for one in checks:
-            one(value, where)
-
-    return check
-
-
-def _within(kind: type, range_: Range) -> Shape:
-    """Return the check that a value is a number in a range, or, of str, a text of such a one."""
-    least, most = range_
-    what = f"{'a number' if kind is float else 'a whole number'} from {least} to {most}"
-
-    def check_key(value: Any, where: str) -> None:
-        if not value.isdecimal() or len(value) > len(str(most)) or int(value) > most:
-            raise _wrong(value, where, what)
-
-    def check(value: Any, where: str) -> None:
-        kinds = int | float if kind is float else int
-        if isinstance(value, bool) or not isinstance(value, kinds) or not least <= value <= most:
-            raise _wrong(value, where, what)
-
-    return check_key if kind is str else check
-
-
-def _anything(_value: Any, _where: str) -> None:
-    pass
-
-
-def _record_size(value: Any, where: str) -> None:
-    if value % 8:
-        raise _wrong(value, where, "a multiple of 8")
-
-
-def _base64(value: Any, where: str) -> None:
-    if not isinstance(value, str):
-        raise _wrong(value, where, "a text")
-    try:
-        base64.b64decode(value, validate=True)
-    except ValueError:
-        raise _wrong(value, where, "records in base64") from None
-
-
-_MARKS: dict[Any, Shape] = {
-    Mark.RECORD_SIZE: _record_size,
-    Mark.BASE64: _base64,
-    Mark.UNREAD: _anything,
-}
-
-
-def _wrong(value: Any, where: str, wanted: str) -> DamagedError:
-    """Return the exception for a value that is not a `wanted` ("a list"), shown shortened."""
-    shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
-    if len(shown) > _MAX_SHOWN:
-        shown = shown[:_MAX_SHOWN] + "…"
-    return DamagedError(f"has {shown} as {where}, not {wanted}")
-
-
-def _each(shape: Shape) -> Shape:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, list):
-            raise _wrong(value, where, "a list")
-        for index, item in enumerate(value):
-            shape(item, f"{where}[{index}]")
-
-    return check
-
-
-def _row(shapes: list[Shape]) -> Shape:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, list) or len(value) != len(shapes):
-            raise _wrong(value, where, f"a list of {len(shapes)}")
-        for shape, item in zip(shapes, value, strict=True):
-            shape(item, where)
-
-    return check
-
-
-def _object(shapes: Mapping[str, Shape], needed: frozenset[str]) -> Shape:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise _wrong(value, where, "an object")
-        for key in shapes:
-            if key in needed and key not in value:
-                raise DamagedError(f"has no {key} in {where}")
-        for key, shape in shapes.items():
-            if key in value:
-                shape(value[key], f"{where}.{key}" if where else key)
-
-    return check
-
-
-def _named(key_shape: Shape, shape: Shape) -> Shape:
-    def check(value: Any, where: str) -> None:
-        if not isinstance(value, dict):
-            raise _wrong(value, where, "an object")
-        for key, item in value.items():
-            key_shape(key, f"a key of {where}")
-            shape(item, f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
-
-    return check
-
-
-def check(value: Any, kind: Any) -> None:
-    """Check a header, END frame or loss windows by their type. Raises DamagedError."""
-    shape_of(kind)(value, "")
-
-
-def note(name: str, payload: dict[str, Any]) -> None:
-    """Check the payload of a note; that of a name that is not known may hold anything.
-
-    Raises DamagedError, which names the first value that is wrong.
+    `where`: the value's place, such as "devices[0].name". Raises DamagedError, which names the
+    first value that is wrong.
     """
+    _check(value, _form(kind), where)
+
+
+def _check(value: Any, form: tuple[Any, ...], where: str) -> None:
+    what = form[0]
+    if wanted := _wanted(value, form):
+        shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
+        shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
+        raise DamagedError(f"has {shown} as {where}, not {wanted}")
+    if what == "all":
+        for one in form[1]:
+            _check(value, one, where)
+    elif what == "object":
+        if missing := [key for key in form[2] if key not in value]:
+            raise DamagedError(f"has no {missing[0]} in {where}")
+        for key, inner in form[1].items():
+            if key in value:
+                _check(value[key], inner, f"{where}.{key}" if where else key)
+    elif what is dict:
+        for key, item in value.items():
+            _check(key, form[1], f"a key of {where}")
+            _check(item, form[2], f"{where}.{ascii(key)[1:-1][:_MAX_SHOWN]}")
+    elif what is list or what is tuple:
+        inners = form[1] * len(value) if what is list else form[1]
+        for index, item in enumerate(value):
+            _check(item, inners[index], f"{where}[{index}]" if what is list else where)
+
+
+def _wanted(value: Any, form: tuple[Any, ...]) -> str:
+    """Return what a value is not, and should be, apart from its parts; "": it is right."""
+    what, right, wanted = form[0], True, ""
+    if what == "plain":
+        _, kinds, takes_bool, wanted = form
+        right = isinstance(value, kinds) and (takes_bool or not isinstance(value, bool))
+    elif what is Range:
+        _, kind, (least, most) = form
+        wanted = f"{'a number' if kind is float else 'a whole number'} from {least} to {most}"
+        if kind is str:  # a key
+            right = value.isdecimal() and len(value) <= len(str(most)) and int(value) <= most
+        else:
+            right = isinstance(value, int | float if kind is float else int)
+            right = right and not isinstance(value, bool) and least <= value <= most
+    elif what == "object" or what is dict:
+        right, wanted = isinstance(value, dict), "an object"
+    elif what is list:
+        right, wanted = isinstance(value, list), "a list"
+    elif what is tuple:
+        right = isinstance(value, list) and len(value) == len(form[1])
+        wanted = f"a list of {len(form[1])}"
+    elif what == Mark.RECORD_SIZE:
+        right, wanted = value % 8 == 0, "a multiple of 8"
+    elif what == Mark.BASE64:
+        wanted = "records in base64" if isinstance(value, str) else "a text"
+        try:
+            base64.b64decode(value, validate=True)
+        except (TypeError, ValueError):
+            right = False
+    return "" if right else wanted
+
+
+def note(value: Any) -> tuple[str, dict[str, Any]]:
+    """Return (name, payload) of a note's decoded JSON, with the payload checked by its name.
+
+    That of a name which is not known may hold anything. Raises DamagedError.
+    """
+    found = value if isinstance(value, dict) else {}
+    name, payload = found.get("name"), found.get("payload")
+    if not isinstance(name, str) or not isinstance(payload, dict):
+        raise DamagedError("holds no note")
     if name in NOTES:
         # The first version had the paths below a key.
-        shape_of(NOTES[name])(
-            payload.get("cgroups", payload) if name == "cgroups" else payload, name
-        )
+        inner = payload.get("cgroups", payload) if name == "cgroups" else payload
+        check(inner, NOTES[name], name)
+    return name, payload
 
 
 def plain(value: Any, depth: int = 0) -> Any:

@@ -48,8 +48,8 @@ class NamesChild:
     def ask(self, containers: Iterable[str], pods: Iterable[str]) -> ContainersNote:
         """Return what `resolve` finds. Raises OSError: it has ended, or does not answer."""
         asked, answer = self._process.stdin, self._process.stdout
-        if asked is None or answer is None:
-            raise OSError("it was not started")
+        assert asked is not None
+        assert answer is not None
         question = {"containers": sorted(containers), "pods": sorted(pods)}
         asked.write(json.dumps(question).encode() + b"\n")
         until, data = time.monotonic() + _PATIENCE, b""
@@ -186,7 +186,7 @@ class CgroupWatch(Periodic):
             for number, path in self._ask():
                 if path is not None and self._told.get(number) != path:
                     if self._walked.get(number) != path:
-                        self._add({number: path})
+                        self._unwritten[number] = self._unseen[number] = path
                     self._told[number] = path
             for oldest in list(self._told)[: len(self._told) - MAX_TOLD]:
                 del self._told[oldest]
@@ -196,14 +196,11 @@ class CgroupWatch(Periodic):
         began = time.monotonic_ns()
         now = cgroups.paths(self.where)
         with self._lock:
-            known = {**self._walked, **self._told}
-            self._add({n: p for n, p in now.items() if known.get(n) != p and n not in self._told})
+            for number, path in now.items():
+                if number not in self._told and self._walked.get(number) != path:
+                    self._unwritten[number] = self._unseen[number] = path
             self._walked = now  # without removed cgroups, whose ids are not reused
             self.schedule_next(began)
-
-    def _add(self, fresh: dict[int, str]) -> None:
-        self._unwritten.update(fresh)
-        self._unseen.update(fresh)
 
     def unseen(self) -> dict[int, str]:
         """Return {id: path} of cgroups found since the last call of this method."""

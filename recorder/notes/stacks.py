@@ -84,6 +84,7 @@ class StackWatch:
         return self._probes is not None and now_ns >= self._next
 
     def put(self, writer: WriterThread) -> bool:
+        """Queue the job that notes new stacks, if any are recorded; False: the queue is full."""
         return all(writer.offer(job) for job in self.jobs(writer))
 
     def jobs(self, writer: WriterThread) -> list[Job]:

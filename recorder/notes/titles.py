@@ -1,17 +1,184 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Titles of the processes of a recording's threads, looked up while they run, for the log."""
+"""Titles of the processes of a recording's threads, looked up while they run, for the log.
 
+A title is what a process is called beside its name: what it set, or interpreter and script.
+Command lines can hold secrets, so a title has only those parts of one that say which program it is:
+
+| arguments | title |
+|---|---|
+| `postgres: checkpointer` | `postgres: checkpointer` |
+| `redis-server *:6379` in one string | `redis-server *:6379` |
+| `python3`, `-u`, `/srv/backup.py`, `--token=…` | `python3 backup.py` |
+| `python3`, `-m`, `celery`, … | `python3 -m celery` |
+| `java`, `-Xmx1g`, `-jar`, `/opt/kafka.jar`, … | `java -jar kafka.jar` |
+| `java`, `-cp`, …, `kafka.Kafka`, … | `java kafka.Kafka` |
+| `bash`, `-c`, … and all others | none |
+"""
+
+import os
+import re
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-from biotrail.recorder.host.process_titles import Process, look
 from biotrail.recorder.log.names import Rows
 from biotrail.recorder.output.writer import Job, WriterThread
 from biotrail.recorder.schema.payloads import TitlesNote
+
+MOST_CHARACTERS = 128
+"""Of a title; longer ones are cut, and end with an ellipsis."""
+MOST_OF_COMMAND_LINE = 1024
+"""Likewise of a whole command line."""
+_MOST_BYTES = 8192
+
+
+class Process(NamedTuple):
+    """A process as it was when it was looked at."""
+
+    comm: str
+    """Name of its first thread."""
+    title: str
+    """"": it has none."""
+
+
+class _Interpreter(NamedTuple):
+    """How an interpreter's arguments lead to what it runs; regular expressions."""
+
+    names: str
+    flags: str
+    """Options without a value, or with the value in the same word."""
+    valued: frozenset[str]
+    """Options whose value is the next word."""
+    saying: frozenset[str] = frozenset()
+    """Options that say what the next word is, and belong to the title."""
+
+
+_SCRIPTED = (
+    _Interpreter(
+        r"(?:python|pypy)[\d.]*",
+        r"-[bBdEhiIOPqRsSuvVxX]+|-[WX].+",
+        frozenset({"-W", "-X", "--check-hash-based-pycs"}),
+        frozenset({"-m"}),
+    ),
+    _Interpreter(r"perl[\d.]*", r"-[acflnpstTuUvwWX]+|-[IMmCDxi0].*", frozenset({"-I"})),
+    _Interpreter(
+        r"j?ruby[\d.]*", r"-[alnpsSvw]+|-[IrWKE].+|--jit|--yjit", frozenset({"-I", "-r", "-C"})
+    ),
+    _Interpreter(r"php[\d.]*", r"-[nqH]+|-[dc].+", frozenset({"-d", "-c"}), frozenset()),
+    _Interpreter(
+        r"node(?:js)?", r"--[a-z-]+=.*", frozenset({"-r", "--require", "--import", "--loader"})
+    ),
+    _Interpreter(r"(?:ba|da|z|k|a)?sh", r"[-+][abefhkmnptuvxCEP]+|--(?:login|norc|noprofile|posix)",
+                 frozenset({"-o", "+o", "-O", "+O"})),
+    _Interpreter(
+        r"java",
+        r"-[DX].*|-verbose(?::.*)?|-(?:server|client)|-(?:ea|da|esa|dsa)(?::.*)?"
+        r"|-(?:agentlib|agentpath|javaagent|splash):.*|--[a-z-]+=.*|--enable-preview",
+        frozenset(
+            {"-cp", "-classpath", "--class-path", "-p", "--module-path", "--upgrade-module-path"}
+            | {"--add-modules", "--add-exports", "--add-opens", "--add-reads", "--limit-modules"}
+            | {"--enable-native-access"}
+        ),
+        frozenset({"-jar", "-m", "--module"}),
+    ),
+)  # fmt: skip
+"""Interpreters, with the options that are known: at any other one, nothing more is told."""
+_TITLE = re.compile(r"[\w.+/-]+: \S")
+"""How setproctitle(3) begins a title: the program's name, a colon, a space."""
+_PRIVATE = re.compile(r"-|.*(?:=|://)")
+"""Words that end a title, as they may hold a secret: options, assignments, URLs."""
+
+
+def look(pid: int, thread: int, comm: str, whole: bool, proc: str = "/proc") -> Process | None:
+    """Return what a process is called; None: that thread with that name is not there any more.
+
+    Also where the numbers of processes are those of another namespace. whole: by command lines.
+    """
+    place = f"{proc}/{pid}"
+    if _comm(f"{place}/task/{thread}") != comm:
+        return None
+    own = comm if thread == pid else _comm(place)
+    try:
+        with open(f"{place}/cmdline", "rb") as file:
+            line = file.read(_MOST_BYTES)
+    except OSError:
+        return None
+    if own is None:
+        return None
+    words = [one.decode("utf-8", "replace") for one in line.split(b"\0")]
+    while words and not words[-1].strip():  # what a title leaves of its place, and the last NUL
+        words.pop()
+    if whole:
+        return Process(own, _cut(" ".join(words), MOST_OF_COMMAND_LINE))
+    return Process(own, title_of(words, own))
+
+
+def title_of(words: Sequence[str], comm: str) -> str:
+    """Return the title that a process's arguments give; "": none."""
+    if not words:
+        return ""
+    first = words[0].strip()
+    if " " in first:
+        # Of a title, what is behind it is left of the arguments that it was written over.
+        return _of_setproctitle(first, comm) if words[1:] == [] or _TITLE.match(first) else ""
+    name = os.path.basename(first)
+    for interpreter in _SCRIPTED:
+        if re.fullmatch(interpreter.names, name):
+            script = _script(interpreter, words[1:])
+            return _cut(f"{name} {script}", MOST_CHARACTERS) if script else ""
+    return ""
+
+
+def _of_setproctitle(text: str, comm: str) -> str:
+    """Return the words of a title before the first that may hold a secret; "": it is no title."""
+    name, *rest = text.split()
+    if _TITLE.match(text) is None and os.path.basename(name)[: len(comm)] != comm:
+        return ""  # a path with a space, or a command line in one word
+    kept = [name]
+    for word in rest:
+        if _PRIVATE.match(word):
+            break
+        kept.append(word)
+    return _cut(" ".join(kept), MOST_CHARACTERS) if kept[1:] else ""
+
+
+def _script(interpreter: _Interpreter, words: Sequence[str]) -> str:
+    """Return what an interpreter runs, by its own arguments; "": it is not known."""
+    at = 0
+    while at < len(words):
+        word = words[at]
+        if word in interpreter.saying:
+            return f"{word} {_base(words[at + 1])}" if at + 1 < len(words) else ""
+        if word in interpreter.valued:
+            at += 2
+        elif word.startswith(("-", "+")):
+            if not re.fullmatch(interpreter.flags, word):
+                return ""
+            at += 1
+        else:
+            return "" if _PRIVATE.match(word) or word.startswith("@") else _base(word)
+    return ""
+
+
+def _base(word: str) -> str:
+    """Return the last part of a path; of a module, package or class all of it."""
+    return "" if _PRIVATE.match(word) else os.path.basename(word.rstrip("/"))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _comm(place: str) -> str | None:
+    try:
+        with open(f"{place}/comm", "rb") as file:
+            return file.read(64).removesuffix(b"\n").decode("utf-8", "replace")
+    except OSError:
+        return None
+
 
 AGAIN_NS = 2_000_000_000
 """Time between two looks at processes that are known already: titles are set, and change."""

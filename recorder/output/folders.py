@@ -118,7 +118,15 @@ def open_named(path: str) -> int:
                 name = names.pop()
                 if stat.S_ISLNK(status.st_mode) and not _of_proc(at):
                     followed += 1
-                    target = _target(found, status, os.path.join(path_of(at), name), followed)
+                    if followed > _MOST_LINKS:
+                        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+                    if status.st_uid not in trusted():
+                        raise OutputError(
+                            f"{os.path.join(path_of(at), name)} is a link of another user (uid "
+                            f"{status.st_uid}), which root does not follow: give the path that it "
+                            "leads to"
+                        )
+                    target = os.readlink("", dir_fd=found)
                     names += _parts(target)
                     following = os.open("/", _HOLD) if target.startswith("/") else os.dup(at)
                 else:
@@ -144,18 +152,6 @@ def _of_proc(at: int) -> bool:
     with suppress(OSError):
         return os.fstat(at).st_dev == os.stat("/proc/self").st_dev
     return False
-
-
-def _target(fd: int, status: os.stat_result, shown: str, followed: int) -> str:
-    """Return where a link leads that is open as `fd`. followed: how many there were, with it."""
-    if followed > _MOST_LINKS:
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), shown)
-    if status.st_uid not in trusted():
-        raise OutputError(
-            f"{shown} is a link of another user (uid {status.st_uid}), which root does not follow: "
-            "give the path that it leads to"
-        )
-    return os.readlink("", dir_fd=fd)
 
 
 def path_of(fd: int) -> str:
@@ -354,7 +350,7 @@ class HeldDirectory:
         except OSError:
             pass  # the given path leads nowhere
         with suppress(OSError):
-            return os.readlink(f"/proc/self/fd/{self.fd}")
+            return os.readlink(path_in(self.fd))
         return self.path
 
     def holds(self, name: str, file: FileId) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple
 
 from biotrail.recorder.log import LogWriter, Segment
-from biotrail.recorder.log.names import NameRecords, Names
+from biotrail.recorder.log.names import Names
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.schema.payloads import Clock, Header, Note
@@ -55,7 +55,8 @@ class Background:
         }
         self._containers: dict[str, dict[str, dict[str, str]]] = {"containers": {}, "pods": {}}
         self._stacks: dict[tuple[str, str], list[Any]] = {}
-        self._names = Names()
+        self.names = Names()
+        """Names in the records so far."""
 
     def note(self, name: str, payload: Note) -> None:
         """Add the facts of a note to those that later files repeat; ignore other notes."""
@@ -72,22 +73,15 @@ class Background:
         elif name in self._notes:
             _add_bounded(self._notes[name], payload)
 
-    def update(self, records: NameRecords) -> None:
-        """Add the name records of a chunk."""
-        self._names.update(records)
-
-    def header(self, clock: Clock, facts: Header) -> Header:
-        """Return the header of a file that begins at `clock`; `facts`: more keys for it."""
-        return {
+    def begin(self, clock: Clock, more: Header) -> tuple[Header, "Facts"]:
+        """Return copies of what a file that begins at `clock` has first; `more`: for its header."""
+        header: Header = {
             **self._header,
             "log_id": os.urandom(16).hex(),
             "clocks": clock,
             "devices": list(self._devices.values()),
-            **facts,
+            **more,
         }
-
-    def facts(self, clock: Clock) -> "Facts":
-        """Return a copy of the facts for a file that begins at `clock`, beside its header."""
         containers = {kind: dict(known) for kind, known in self._containers.items() if known}
         notes: list[tuple[str, dict[str, Any]]] = [
             ("cgroups", dict(self._notes["cgroups"])),
@@ -97,8 +91,8 @@ class Background:
             *(("stacks", note) for note in split_into_notes(self._stacks)),
             ("call_timing", dict(self._notes["call_timing"])),
         ]
-        names = self._names.segments(clock["monotonic"])
-        return Facts([(name, payload) for name, payload in notes if payload], names, clock)
+        names = self.names.segments(clock["monotonic"])
+        return header, Facts([(name, one) for name, one in notes if one], names, clock)
 
 
 def _add_bounded(known: dict[str, Any], new: Mapping[str, Any]) -> None:
@@ -205,8 +199,11 @@ class Series:
 
 
 def removed(stream: BinaryIO) -> bool:
-    """Return whether an open file has no name any more; False where its status cannot be read."""
+    """Return whether a file has no name any more; False where it is closed, or cannot be looked at.
+
+    Another thread may close it meanwhile.
+    """
     try:
         return os.fstat(stream.fileno()).st_nlink == 0
-    except OSError:
+    except (OSError, ValueError):
         return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a recording goes: one log, a series of logs of which each is readable alone, or memory.
 
-The writer thread writes to a sink; the poll loop calls `due` and `removed` meanwhile.
+The writer thread writes to a sink; the poll loop calls `due` meanwhile.
 """
 
 import threading
@@ -38,30 +38,6 @@ class Limit:
     seconds: float | None = None
 
 
-class PlainLog(LogWriter):
-    """A sink that writes one log to one file or pipe."""
-
-    series = None
-
-    def __init__(
-        self, stream: BinaryIO, path: str | None, header: Header, level: int, sync: bool
-    ) -> None:
-        """Write the header. `path`: None: standard output. Raises OSError, OutputError."""
-        name = path or "standard output"
-        super().__init__(stream, header, level=level, sync=sync, name=name)
-        self._file = None if path is None else stream
-
-    def release(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def discard(self) -> None:
-        """Do nothing: the caller that made the file removes it (session/opening.py)."""
-
-    def removed(self) -> bool:
-        return self._file is not None and removed(self._file)
-
-
 class SeriesSink:
     """What sinks have in common that write several files."""
 
@@ -81,9 +57,6 @@ class SeriesSink:
 
     def new_packer(self) -> Packer:
         return Packer(self._level)
-
-    def discard(self) -> None:
-        self.series.discard()
 
 
 class RotatingLog(SeriesSink):
@@ -112,11 +85,11 @@ class RotatingLog(SeriesSink):
 
     def _open(self, clock: Clock) -> LogWriter:
         """Begin the next file: header, repeated facts, and losses that wait for a file."""
-        facts: Header = {"series": {"run": self._run, "number": self.series.made + 1}}
         self.release()
         new = self.series.create()
         self._stream = new.stream
-        header = self._background.header(clock, facts)
+        number: Header = {"series": {"run": self._run, "number": self.series.made + 1}}
+        header, facts = self._background.begin(clock, number)
         try:
             name = self.series.next
             log = LogWriter(new.stream, header, level=self._level, sync=self._sync, name=name)
@@ -124,7 +97,7 @@ class RotatingLog(SeriesSink):
         except (OSError, OutputError):
             new.give_up()
             raise
-        self._background.facts(clock).write(log)
+        facts.write(log)
         self._losses = Losses()
         self._log = log
         self.series.delete_old()
@@ -148,7 +121,7 @@ class RotatingLog(SeriesSink):
             log = self._open(shifted(self._clock, border))
         size = log.write_chunk(segments, clock, packed)
         for records in names.repeatable([one.names for one in packed], segments):
-            self._background.update(records)
+            self._background.names.update(records)
         self._clock = clock
         return size
 
@@ -167,13 +140,13 @@ class RotatingLog(SeriesSink):
         self._background.note(name, payload)
 
     def due(self) -> bool:
-        """Return whether the present file has reached its limit of bytes or seconds."""
-        log, limit = self._log, self._limit
-        if log is None:
+        """Return whether the present file has reached its limit, or was deleted by others."""
+        log, stream, limit = self._log, self._stream, self._limit
+        if log is None or stream is None:  # between two files
             return False
         if limit.bytes is not None and log.size >= limit.bytes:
             return True
-        return time.monotonic_ns() >= self.due_ns()
+        return time.monotonic_ns() >= self.due_ns() or removed(stream)
 
     def due_ns(self) -> float:
         """Return when the present file is too old (CLOCK_MONOTONIC); inf: it has no such limit."""
@@ -203,11 +176,6 @@ class RotatingLog(SeriesSink):
         if self._stream is not None:
             self._stream.close()
             self._stream = None
-
-    def removed(self) -> bool:
-        """Return whether the present file has no name any more; False between two files."""
-        stream = self._stream
-        return stream is not None and not stream.closed and removed(stream)
 
 
 class _Kept(NamedTuple):
@@ -282,17 +250,13 @@ class FlightBuffer(SeriesSink):
         self._kept.append(_Kept(chunks, size, named, meter, last))
         self.size += size
         self._clock = clock
-        while len(self._kept) > 1 and self._too_large():
+        most, hold = self._limit.bytes, self.hold_from
+        while most is not None and self.size > most and len(self._kept) > 1:
+            if hold is not None and self._kept[0].last_ns >= hold and self.size <= 2 * most:
+                break
             self._drop_oldest()
         self._drop_old()
         return size
-
-    def _too_large(self) -> bool:
-        most = self._limit.bytes
-        if most is None or self.size <= most:
-            return False
-        hold = self.hold_from
-        return hold is None or self._kept[0].last_ns < hold or self.size > 2 * most
 
     def _drop_old(self) -> None:
         """Drop what is older than the limit of seconds, reckoned from `_clock`.
@@ -314,7 +278,7 @@ class FlightBuffer(SeriesSink):
         oldest = self._kept.popleft()
         self.size -= oldest.size
         for records in oldest.names:
-            self._background.update(records)
+            self._background.names.update(records)
         self._first_clock = oldest.chunks[-1].clock
         self._drop_losses(self._kept[0].chunks[0].first_ns if self._kept else 0)
 
@@ -355,13 +319,6 @@ class FlightBuffer(SeriesSink):
         made = self._snapshot(why, end["stopped"])
         self._write(made._replace(end={**made.end, "run": end}))
 
-    def release(self) -> None:
-        """No file is open between dumps."""
-
-    def removed(self) -> bool:
-        """Dumps may be deleted or moved away without harm to the recording."""
-        return False
-
     def _snapshot(self, facts: dict[str, Any], moment: Clock) -> _Dump:
         if moment["monotonic"] > self._clock["monotonic"]:
             self._clock = moment
@@ -385,8 +342,7 @@ class FlightBuffer(SeriesSink):
             "run": self._run,
         }
         return _Dump(
-            self._background.header(clock, {"kept": kept}),
-            self._background.facts(clock),
+            *self._background.begin(clock, {"kept": kept}),
             chunks,
             windows,
             cost.end_facts("dumped", self._began, now, losses, self._clock),
@@ -438,6 +394,5 @@ class FlightBuffer(SeriesSink):
         self.messages.put(f"wrote {self.series.next}: {last}, {what} ({kept['reason']})")
 
 
-Sink = PlainLog | RotatingLog | FlightBuffer
 LogSink = LogWriter | RotatingLog | FlightBuffer
 """What the writer thread calls; all methods may raise OutputError or OSError."""

@@ -63,23 +63,20 @@ def _main() -> None:
             _tell(error=str(error))
             return
         _tell(ready=True)
+
+        def length() -> float:
+            return min(float(order["seconds"]) * random.uniform(*_SPREAD), stops.LONGEST)
+
         with suppress(_RecorderGoneError):
             if os.read(0, 1):  # go
-                _experiment(stop, entry, order["number"], order["seconds"])
+                done = 0
+                for _ in range(order["number"]):
+                    _wait(length())
+                    done += _one_period(stop, entry, length())
+                _wait(length())
+                _tell(done=done)
     finally:
         _remove(groups)
-
-
-def _experiment(stop: stops.Stop, entry: stops.Entry, number: int, seconds: float) -> None:
-    def length() -> float:
-        return min(seconds * random.uniform(*_SPREAD), stops.LONGEST)
-
-    done = 0
-    for _ in range(number):
-        _wait(length())
-        done += _one_period(stop, entry, length())
-    _wait(length())
-    _tell(done=done)
 
 
 def _one_period(stop: stops.Stop, entry: stops.Entry, seconds: float) -> bool:

@@ -23,6 +23,8 @@ PATIENCE = 1.0
 LONGEST = 5.0
 """Seconds that a suspect stands at most at once."""
 _GLANCE = 0.002
+_BEGAN = 19
+"""The field of stat_of() with the time of the process's begin, in clock ticks since boot."""
 
 
 class Stop(ABC):
@@ -83,17 +85,14 @@ class FrozenCgroup(Stop):
             events = os.path.join(directory, "cgroup.events")
             self._events = os.open(events, os.O_RDONLY | os.O_CLOEXEC)
 
-    def _state(self) -> bytes:
-        return os.pread(self._fd, 4096, 0).strip()
-
     def standing(self) -> bool:
         if self._events is None:
-            return self._state() == self._frozen
+            return os.pread(self._fd, 4096, 0).strip() == self._frozen
         # cgroup.freeze has what was asked for.
         return b"frozen 1" in os.pread(self._events, 4096, 0)
 
     def free(self) -> bool:
-        return self._state() == self._free and not self.standing()
+        return os.pread(self._fd, 4096, 0).strip() == self._free and not self.standing()
 
     def begin(self) -> None:
         os.pwrite(self._fd, self._frozen, 0)
@@ -118,7 +117,7 @@ class StoppedProcess(Stop):
         """start: of its life, in clock ticks; another life of the number is refused."""
         self._pid = pid
         self._fd = os.pidfd_open(pid)
-        self.facts = {"kind": "process", "pid": pid, "start": start_of(pid)}
+        self.facts = {"kind": "process", "pid": pid, "start": int(stat_of(pid)[_BEGAN])}
         if start not in (None, self.facts["start"]):
             os.close(self._fd)
             raise ProcessLookupError(errno.ESRCH, "it has ended, and its number is another's")
@@ -147,11 +146,6 @@ def stat_of(tid: int, pid: int | None = None) -> list[str]:
     where = f"/proc/{tid}/stat" if pid is None else f"/proc/{pid}/task/{tid}/stat"
     with open(where, encoding="utf-8", errors="replace") as file:
         return file.read().rpartition(")")[2].split()
-
-
-def start_of(pid: int) -> int:
-    """Return when a process began, in clock ticks since boot. Raises OSError."""
-    return int(stat_of(pid)[19])
 
 
 def opened(facts: Mapping[str, str | int]) -> Stop:
@@ -192,7 +186,7 @@ class Entry:
             os.close(self._at)
             raise PermissionError(1, "it is another user's, or others may write to it", DIRECTORY)
         self._name = f"{_PREFIX}{os.getpid()}{_SUFFIX}"
-        guard = {"guard": os.getpid(), "guard_start": start_of(os.getpid())}
+        guard = {"guard": os.getpid(), "guard_start": int(stat_of(os.getpid())[_BEGAN])}
         self._text = json.dumps({**guard, "label": label, **facts}) + "\n"
 
     def add(self) -> None:

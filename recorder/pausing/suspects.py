@@ -58,7 +58,12 @@ def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspe
                 while above > 1:
                     protected.add(above)
                     above = int(stops.stat_of(above)[1])
-        written = _written(outputs)
+        written = set()
+        for number in outputs:
+            with suppress(OSError):
+                target = os.readlink(f"/proc/self/fd/{number}")
+                if target.startswith(("pipe:", "/dev/pts/")):
+                    written.add(target)
         for pid in suspect.processes:
             if why := _refused(pid, protected, written):
                 suspect.stop.close()
@@ -197,16 +202,6 @@ def _refused(pid: int, protected: set[int], written: set[str]) -> str:
             if (target in written and not writes) or terminal in written:
                 return "it reads what the recorder writes"
     return ""
-
-
-def _written(descriptors: Collection[int]) -> set[str]:
-    found = set()
-    for number in descriptors:
-        with suppress(OSError):
-            target = os.readlink(f"/proc/self/fd/{number}")
-            if target.startswith(("pipe:", "/dev/pts/")):
-                found.add(target)
-    return found
 
 
 def _name(pid: int) -> str:

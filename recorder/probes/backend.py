@@ -20,6 +20,7 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
@@ -29,6 +30,7 @@ from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import BackendFacts, End, KernelEnums
 
 BACKENDS = ("auto", "core", "bcc")
+NOT_OPEN = "the probes are not open: call open() first"
 
 
 @dataclass
@@ -113,6 +115,12 @@ class Probes(ABC):
     """Which parts of the path are recorded, once open; none if none were asked for."""
     waker: Waker | None = None
     """What has the programs wake the recorder, once open; None: they never do."""
+    enums: KernelEnums
+    """The header's `op_enum` and `flag_bits`, numbers by name, once open."""
+    counts_skips = False
+    """Whether the kernel counts events whose program was already running, once open."""
+    _object: BpfObject | None = None
+    """The loaded programs and maps, with the core backend."""
     _rings: Rings | None = None
     """Set by open(), where there is a ring for each CPU."""
     _cgroups: CgroupMaps | None = None
@@ -122,6 +130,7 @@ class Probes(ABC):
         from biotrail.recorder.probes.kernel.run_stats import RunStats  # not for options alone
 
         self._run_stats = RunStats()
+        self.enums = {}
         self._choices: list[ProgramInfo] = []
         """Each tracepoint's program to load, or why there is none."""
         self._attached_once: set[str] = set()
@@ -135,13 +144,21 @@ class Probes(ABC):
     def attach(self) -> None:
         """Start recording into the rings. Raises ProbeError."""
 
-    @abstractmethod
     def detach(self) -> None:
         """Stop recording; the rings and counters stay readable."""
+        self._opened().detach()
 
-    @abstractmethod
     def close(self) -> None:
         """Unload programs and unmap rings. Closing again has no effect."""
+        self._run_stats.switch(False)
+        if self._rings is not None:
+            self._rings.close()
+            self._rings = None
+        if self._object is not None:
+            if self._cgroups is not None:
+                self._cgroups.close()
+            self._object.close()
+            self._object = None
 
     def __enter__(self) -> Self:
         self.open()
@@ -150,9 +167,14 @@ class Probes(ABC):
     def __exit__(self, *_error: object) -> None:
         self.close()
 
+    def _opened(self) -> BpfObject:
+        if self._object is None:
+            raise ProbeError(NOT_OPEN)
+        return self._object
+
     def _mapped(self) -> Rings:
         if self._rings is None:
-            raise ProbeError("the probes are not open: call open() first")
+            raise ProbeError(NOT_OPEN)
         return self._rings
 
     def drain(self) -> list[Segment]:
@@ -174,10 +196,6 @@ class Probes(ABC):
     def left_out(self) -> LeftOut:
         """Return running totals of the bios and events that the filters left out."""
         return LeftOut() if self._rings is None else read_left_out(*self._rings.left_out())
-
-    @abstractmethod
-    def kernel_enums(self) -> KernelEnums:
-        """Return the header's `op_enum` and `flag_bits`, numbers by name, once open."""
 
     @abstractmethod
     def backend_facts(self) -> BackendFacts:

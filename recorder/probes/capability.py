@@ -256,7 +256,7 @@ def _functions() -> Check:
         ways = all_ways()
     except ProbeError as error:
         return Check(name, False, str(error), "", False)
-    there = [way.name for way in ways if way.works]
+    there = [way.name for way in ways if not way.reason]
     if there:
         return Check(name, True, f"by {', '.join(there)}", "", False)
     reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)

@@ -23,10 +23,21 @@ from biotrail.recorder.probes.backend import (
 )
 from biotrail.recorder.probes.capability import LOCKED_REMEDY, locked_memory_problem, require_rights
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.kernel.libbpf import (
+    SECTION,
+    BpfObject,
+    RefusedError,
+    load_library,
+)
 from biotrail.recorder.probes.maps import admission, cgroup_maps
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps
-from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes, may_shrink
+from biotrail.recorder.probes.maps.fitting import (
+    LEAST,
+    LEAST_WITH_FILTERS,
+    ensure_room,
+    fit,
+    may_shrink,
+)
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
@@ -34,7 +45,17 @@ from biotrail.recorder.probes.maps.path_maps import (
     choose_path,
     path_programs,
 )
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMaps
+from biotrail.recorder.probes.maps.stack_maps import (
+    BUILD_ID_FRAME,
+    KERNEL_STACKS,
+    USER_STACKS,
+    WAIT_DEPTH,
+    WAIT_STACKS,
+    FreshStacks,
+    StackMap,
+    Stacks,
+    max_depth,
+)
 from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     LIGHT,
@@ -51,7 +72,7 @@ from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
-from biotrail.recorder.schema.payloads import BackendFacts, KernelEnums
+from biotrail.recorder.schema.payloads import BackendFacts
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.recorder.symbols.kallsyms import addresses_of
 
@@ -87,10 +108,10 @@ class CoreProbes(Probes):
         """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
         self.config = config
-        self.enums: KernelEnums = {}
         self._path = path
-        self._object: BpfObject | None = None
         self._armed = 1
+        self._stacks: dict[str, StackMap] = {}
+        """By the name that its stacks have in FreshStacks."""
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
         self._locked: str | None = None
@@ -98,26 +119,24 @@ class CoreProbes(Probes):
         self._ends: dict[str, int] = {}
         self._by_file = file_ways.NO_CHOICE
         self._reports_cgroups = False
-        self.counts_skips = False
-        """Whether the kernel counts events whose program was already running; set by open()."""
 
     def open(self) -> None:
         """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
         light.refuse(self.config)
         check_tasks(self.config.filters)
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        ensure_room(0, memory_limit.room())
         path = self._path or object_path()
         cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
             held = is_preemptible(btf, self.config.preemptible)
             self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
-            self._hold_irqs = btf.has_function("bpf_local_irq_save")
+            self._hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
             # in a function that BTF lists.
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
+            self.counts_skips = btf.function_id("bpf_prog_inc_misses_counter") is not None
             allow_locked_memory()
             self._locked = locked_memory_problem(btf)
             self._by_file = file_ways.choose(
@@ -211,7 +230,17 @@ class CoreProbes(Probes):
             bpf.set_map_size("bt_bios", _INFLIGHT_BYTES, _INFLIGHT_SLOTS)
         if triggers.depth:
             bpf.set_map_size("bt_depths", 8, _DEPTH_SLOTS)
-        self._stacks = StackMaps(bpf, self.config.stacks, "fs" in self.path.parts)
+        depth = max_depth()
+        self._stacks = {}
+        if self.config.stacks >= Stacks.KERNEL:
+            self._stacks["kernel"] = StackMap(bpf, "bt_kernel_stacks", depth, KERNEL_STACKS)
+        if self.config.stacks >= Stacks.USER:
+            self._stacks["user"] = StackMap(
+                bpf, "bt_user_stacks", depth, USER_STACKS, BUILD_ID_FRAME
+            )
+        if "fs" in self.path.parts:
+            waits = min(depth, WAIT_DEPTH)
+            self._stacks["wait"] = StackMap(bpf, "bt_wait_stacks", waits, WAIT_STACKS)
         self._by_file.prepare(bpf)
         self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
@@ -223,7 +252,7 @@ class CoreProbes(Probes):
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
         table = self._path_maps.dirty_bytes
         others = bpf.map_bytes(cpus) - table
-        room, least = memory_limit.room(), least_bytes(follow)
+        room, least = memory_limit.room(), LEAST_WITH_FILTERS if follow else LEAST
         sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
             self._path_maps.size_dirty(fitted)
@@ -265,27 +294,11 @@ class CoreProbes(Probes):
                 bpf.attach(one.name)
                 self._attached_once.add(one.name)
 
-    def detach(self) -> None:
-        self._opened().detach()
-
     def close(self) -> None:
-        self._run_stats.switch(False)
-        if self._rings is not None:
-            self._rings.close()
-            self._rings = None
         if self.waker is not None:
             self.waker.close()
             self.waker = None
-        if self._object is not None:
-            if self._cgroups is not None:
-                self._cgroups.close()
-            self._object.close()
-            self._object = None
-
-    def _opened(self) -> BpfObject:
-        if self._object is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._object
+        super().close()
 
     def triggered(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU since the last call, by time.
@@ -295,12 +308,12 @@ class CoreProbes(Probes):
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()
-        bpf.read_section(".data.fired", fired)
+        bpf.get(".data.fired", SECTION, fired)
         slots = [slot for slot in fired if slot.armed == self._armed]
         if not slots:
             return []
         self._armed += 1
-        bpf.update_section(".data.armed", ctypes.c_uint64(self._armed))
+        bpf.put(".data.armed", SECTION, ctypes.c_uint64(self._armed))
         near = time.monotonic_ns()
         hits = [
             Hit(_TRIGGERS.get(s.trigger, "?"), unwrap(s.now, near), s.dev, s.sector, s.value, s.op)
@@ -309,7 +322,8 @@ class CoreProbes(Probes):
         return sorted(hits, key=lambda hit: hit.monotonic)
 
     def fresh_stacks(self) -> FreshStacks:
-        return self._stacks.fresh()
+        found = {name: stacks.fresh() for name, stacks in self._stacks.items()}
+        return FreshStacks({}, {}, {})._replace(**found)
 
     def path_runs(self) -> PathRuns:
         return self._path_maps.runs()
@@ -328,10 +342,7 @@ class CoreProbes(Probes):
             for place, one in enumerate(reversed(self._own_files)):
                 known = one.generation is not None
                 content[place] = (one.inode, one.dev, one.generation or 0, known)
-            self._opened().update_section(".data.own", content)
-
-    def kernel_enums(self) -> KernelEnums:
-        return self.enums
+            self._opened().put(".data.own", SECTION, content)
 
     def backend_facts(self) -> BackendFacts:
         return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}

@@ -164,7 +164,7 @@ class FileChoice(NamedTuple):
 
     def prepare(self, bpf: BpfObject) -> None:
         """Set constants and the sizes of the maps, before `bpf` is loaded."""
-        bpf.set_map_entries("bt_file_slots", 1 << FILE_SLOT_BITS if self.files.recorded else 1)
+        bpf.set_map_size("bt_file_slots", None, 1 << FILE_SLOT_BITS if self.files.recorded else 1)
         ways = shared.FILE_WAYS.ctype() if self.ways is None else self.ways
         bpf.set_initial_value(".rodata.files", ways)
         size = ctypes.sizeof(shared.GENERATION.ctype)
@@ -199,5 +199,5 @@ def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters)
     wanted = tuple(wanted_files(filters, bool(ways.btrfs)))
     ways.by_file, ways.by_dir = bool(wanted), any(one.directory for one in wanted)
     # A load that faults in the first function of programs that have several crashes such a kernel.
-    ways.split = not btf.has_function(_SINCE_6_4)
+    ways.split = btf.function_id(_SINCE_6_4) is None
     return FileChoice(files, ways, wanted)

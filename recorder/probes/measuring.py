@@ -91,7 +91,7 @@ class Measuring:
                     f"this kernel has no tracepoint {_TRACEPOINT} with three arguments: give "
                     "--events lifecycle, which may need another backend"
                 )
-            hold_irqs = btf.has_function("bpf_local_irq_save")
+            hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             allow_locked_memory()
         self._program = _PROGRAM + (PREEMPTION_OFF if held else "")
         self._object = BpfObject(path)

@@ -88,7 +88,7 @@ def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
     """
     if known is not None:
         return known
-    if not btf.has_function("bpf_preempt_disable"):
+    if btf.function_id("bpf_preempt_disable") is None:
         return False
     members = btf.members("tp_transition_snapshot")
     return members is None or "srcu_gp" in members

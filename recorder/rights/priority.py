@@ -13,7 +13,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 PRIORITY = 1
@@ -27,16 +27,15 @@ LONG_NS = 10_000_000_000
 class RealtimeBoost:
     """Makes the threads that drain the rings real-time while a ring is at least a quarter full."""
 
-    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, threads: Sequence[int], clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        """`threads`: their kernel ids, beside the calling thread's."""
         self._clock = clock
-        self._threads: list[int] = []
+        self._threads = [threading.get_native_id(), *threads]
         self._since: int | None = None
         self.times = 0
         """How often the threads were made real-time."""
-
-    def add_thread(self, thread: int | None = None) -> None:
-        """Add a thread of this process by its kernel id; None: the calling thread."""
-        self._threads.append(threading.get_native_id() if thread is None else thread)
 
     def adapt(self, fill: float) -> None:
         """Make the threads real-time or normal, given the fullest ring's used share, 0 to 1."""

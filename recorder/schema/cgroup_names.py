@@ -65,6 +65,7 @@ class CgroupNames:
         """Add the facts of a `containers` note (docs/log-format.md)."""
         self._containers.update(note.get("containers", {}))
         self._pods.update(note.get("pods", {}))
+        self.changes += 1
 
     def knows(self, cgroup: int) -> bool:
         """Return whether the cgroup's path is known."""

@@ -152,13 +152,14 @@ class Field:
     """One member of a record's struct.
 
     type: u8, u16, u32, u64, i32 or charN. unit: empty where the member has none. meaning: a
-    phrase for the tables of docs/log-format.md and the log's header.
+    phrase for the tables of docs/log-format.md and the log's header. count: elements of an array.
     """
 
     name: str
     type: str
     unit: str
     meaning: str
+    count: int = 1
 
     @property
     def dtype(self) -> str:
@@ -166,11 +167,6 @@ class Field:
         if self.type.startswith("char"):
             return f"S{self.type[4:]}"
         return {"u8": "u1", "u16": "<u2", "u32": "<u4", "u64": "<u8", "i32": "<i4"}[self.type]
-
-    @property
-    def count(self) -> int:
-        """Number of elements: CHAIN_SLOTS for a CHAIN's bios, else 1."""
-        return CHAIN_SLOTS if self.name == "bios" and self.type == "u64" else 1
 
 
 @dataclass(frozen=True)
@@ -414,6 +410,7 @@ RECORDS: tuple[Record, ...] = (
                 "",
                 f"{CHAIN_SLOTS} bio addresses; 0: slot not used; 2^62 + n: n bios that the filters "
                 "left out",
+                count=CHAIN_SLOTS,
             ),
         ),
     ),

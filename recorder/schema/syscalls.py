@@ -129,14 +129,15 @@ _GENERIC_RUNS = (
 """arm64 and riscv64 (include/uapi/asm-generic/unistd.h): runs of (first number, names in order)."""
 
 
-def _numbered(runs: tuple[tuple[int, str], ...]) -> dict[int, str]:
-    return {first + n: name for first, names in runs for n, name in enumerate(names.split())}
-
-
+_GENERIC = {
+    first + n: name for first, names in _GENERIC_RUNS for n, name in enumerate(names.split())
+}
 _BY_MACHINE = {
-    "x86_64": _numbered(_X86_RUNS),
-    "aarch64": _numbered(_GENERIC_RUNS),
-    "riscv64": _numbered(_GENERIC_RUNS),
+    "x86_64": {
+        first + n: name for first, names in _X86_RUNS for n, name in enumerate(names.split())
+    },
+    "aarch64": _GENERIC,
+    "riscv64": _GENERIC,
 }
 
 PAGE_FAULT = -1

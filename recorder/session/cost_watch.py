@@ -47,10 +47,9 @@ class CostWatch:
         self._count_runs = count_runs
         self._max = max_cpu
         self._advice = advice
-        self._began_ns = now_ns
+        self._began_ns = self._since_ns = now_ns
         self._taken_bytes = self._sample_bytes = 0
         self._counting = False
-        self._since_ns = now_ns
         self._cpu = cost.read(()).cpu_seconds
         self._events = self._path = 0.0
         self._warned_ns = -QUIET_NS
@@ -64,7 +63,7 @@ class CostWatch:
 
         To be called at `due_ns`, which it sets anew. `events`: the block layer's, recorded so far.
         """
-        self._count(_is_sample((now_ns - self._began_ns) // TICK_NS))
+        self.count(_is_sample((now_ns - self._began_ns) // TICK_NS))
         share = 0.0
         if self._max is not None and now_ns - self._since_ns >= WINDOW_NS:
             share = self._share(now_ns, events)
@@ -92,9 +91,10 @@ class CostWatch:
         """Switch the counting off if the present sample has SAMPLE_BYTES; call it in each round."""
         self._taken_bytes = taken_bytes
         if self._counting and taken_bytes - self._sample_bytes >= SAMPLE_BYTES:
-            self._count(False)
+            self.count(False)
 
-    def _count(self, on: bool) -> None:
+    def count(self, on: bool) -> None:
+        """Switch the kernel's counting on, for a sample that begins now, or off."""
         self._sample_bytes = self._taken_bytes
         self._counting = on
         self._count_runs(on)
@@ -112,9 +112,6 @@ class CostWatch:
         share = 100 * used / ((now_ns - self._since_ns) / 1e9)
         self._since_ns, self._cpu, self._events, self._path = now_ns, cpu, events, path
         return share
-
-    def end(self) -> None:
-        self._count(False)
 
 
 def _is_sample(tick: int) -> bool:

@@ -17,13 +17,14 @@ from biotrail.recorder.host import clocks, devices, host, memory_limit
 from biotrail.recorder.host.device_paths import with_paths
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import own_file
+from biotrail.recorder.log import LogWriter
 from biotrail.recorder.notes.cgroups import CgroupLook
 from biotrail.recorder.notes.hotplug import MountWatch, fingerprint
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.folders import HeldDirectory
 from biotrail.recorder.output.output import NewFile
 from biotrail.recorder.output.series import Series
-from biotrail.recorder.output.sinks import FlightBuffer, Limit, PlainLog, RotatingLog, Sink
+from biotrail.recorder.output.sinks import FlightBuffer, Limit, LogSink, RotatingLog
 from biotrail.recorder.pausing import suspects
 from biotrail.recorder.pausing.guard import Guard
 from biotrail.recorder.probes.backend import ProbeConfig, Probes, make_probes
@@ -115,14 +116,15 @@ def open_sink(
     header: Header,
     probes: Probes,
     messages: list[str],
-) -> Sink:
+    stack: ExitStack,
+    undo: ExitStack,
+) -> LogSink:
     """Return the recording's sink; `place`: what `reserve` returned.
 
     The probes' maps have their memory by now, and get to know every file before it is written to.
     The header is written to the log's first file, except by a FlightBuffer, which makes no file
-    before its first dump. Raises OutputError or OSError.
+    before its first dump. `stack`, `undo`: as for `open_recording`. Raises OutputError or OSError.
     """
-    programs = probes.programs
 
     def on_file(stream: BinaryIO) -> None:
         if file := own_file(stream.fileno()):
@@ -131,7 +133,8 @@ def open_sink(
     if not isinstance(place, HeldDirectory):
         stream = place.stream if isinstance(place, NewFile) else place
         on_file(stream)
-        return PlainLog(stream, options.output, header, options.level, options.sync)
+        name = options.output or "standard output"
+        return LogWriter(stream, header, level=options.level, sync=options.sync, name=name)
     series = Series(
         options.output or "",
         options.max_files,
@@ -142,9 +145,12 @@ def open_sink(
     if options.keep is not None:
         limit, smaller = buffer_limit(options.keep, memory_limit.room())
         messages += [smaller] if smaller else []
-        return FlightBuffer(series, header, limit, programs, options.level)
+        return FlightBuffer(series, header, limit, probes.programs, options.level)
     limit = options.rotate or Limit()
-    return RotatingLog(series, header, limit, programs, options.level, options.sync)
+    log = RotatingLog(series, header, limit, probes.programs, options.level, options.sync)
+    stack.callback(log.release)
+    undo.callback(series.discard)
+    return log
 
 
 _STDERR = 2
@@ -165,7 +171,7 @@ class Opened:
     """`fingerprint` of the devices, from before those in the header were looked up."""
     new_file: NewFile | None
     """A plain log's file, to be published once recording has begun; None: no such file."""
-    sink: Sink
+    sink: LogSink
     stacks: StackWatch
     mounts: MountWatch | None
     """None: files are not recorded."""
@@ -187,11 +193,15 @@ def _resolve_devices(
     options: RecordOptions,
 ) -> tuple[list[DeviceFilter], list[tuple[int, int]]]:
     """Return the devices to record: (the header's `filters.devices`, pairs for ProbeConfig)."""
-    named = [(spec, devices.resolve(spec)) for spec in options.devices]
-    pairs = list(dict.fromkeys(pair for _, pair in named))
+    named: dict[tuple[int, int], str] = {}
+    for spec in options.devices:
+        named.setdefault(devices.resolve(spec), spec)
+    pairs = list(named)
     more = with_paths(with_below(pairs) if options.filters.below else pairs)[len(pairs) :]
-    entries: list[DeviceFilter] = [{"spec": s, "disk": d, "part": p} for s, (d, p) in named]
-    return entries + [{"disk": d, "part": p} for d, p in more], pairs + more
+    entries: list[DeviceFilter] = [
+        {"spec": spec, "disk": disk, "part": part} for (disk, part), spec in named.items()
+    ]
+    return entries + [{"disk": disk, "part": part} for disk, part in more], pairs + more
 
 
 def _make_probes(options: RecordOptions, disks: list[tuple[int, int]]) -> Probes:
@@ -287,9 +297,7 @@ def open_recording(
 
     if options.output is None:
         start_command()
-    sink = open_sink(options, place, header, probes, messages)
-    stack.callback(sink.release)
-    undo.callback(sink.discard)
+    sink = open_sink(options, place, header, probes, messages, stack, undo)
     if options.output is not None:
         start_command()
     return Opened(
@@ -368,7 +376,7 @@ def _header(
         "log_id": os.urandom(16).hex(),
         "created_by": options.created_by,
         "host": cast(HostFacts, machine),
-        "kernel": {**kernel, **probes.kernel_enums()},
+        "kernel": {**kernel, **probes.enums},
         "clocks": clock,
         "devices": listed,
         "command": list(options.argv),

@@ -15,7 +15,8 @@ from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.notes.hotplug import DeviceWatch, Watch
 from biotrail.recorder.notes.stacks import HURRIED_NS
 from biotrail.recorder.notes.titles import TitleWatch
-from biotrail.recorder.output.sinks import RotatingLog
+from biotrail.recorder.output.series import removed
+from biotrail.recorder.output.sinks import FlightBuffer, RotatingLog
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.rings.ring import rings_note
 from biotrail.recorder.rights.priority import RealtimeBoost
@@ -28,11 +29,10 @@ from biotrail.recorder.session.cost_watch import (
     CostWatch,
     end_message,
 )
-from biotrail.recorder.session.dumps import Flight, Rotation
+from biotrail.recorder.session.dumps import FileOrders
 from biotrail.recorder.session.intake import Intake
 from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.session_types import Status
-from biotrail.recorder.session.stop import Every
 
 SHORTEST = 0.005
 LONGEST = 0.05
@@ -52,35 +52,14 @@ _NO_MEMORY = (
 )
 
 
-class Pace:
-    """The sleep between two polls, `seconds`, adapted to how full the rings were."""
+def next_sleep(last: float, fill: float, slept: float, longest: float) -> float:
+    """Return the next sleep (s), after which the fullest ring shall be at TARGET_FILL.
 
-    def __init__(self, longest: float = LONGEST) -> None:
-        """Begin with the shortest sleep. longest: LONGEST, or NAP if programs wake the recorder."""
-        self.longest = longest
-        self.seconds = SHORTEST
-
-    def adapt(self, fill: float, slept: float) -> None:
-        """Set `seconds` so that the fullest ring reaches TARGET_FILL by the next poll.
-
-        `fill`: the fullest ring's used share, 0 to 1, after a sleep of `slept` seconds.
-        """
-        wanted = slept * TARGET_FILL / fill if fill > 0 else self.longest
-        self.seconds = min(max(min(wanted, 2 * self.seconds), SHORTEST), self.longest)
-
-    @property
-    def wants_waking(self) -> bool:
-        """Whether programs are to wake the recorder from the coming sleep: it may exceed GLANCE."""
-        return 2 * self.seconds > GLANCE
-
-    def split_sleep(self, left: float) -> list[float]:
-        """Return the next sleep (s) in one part or two; between them ask `must_poll`."""
-        seconds = min(self.seconds, left)
-        return [seconds] if seconds <= GLANCE else [GLANCE, seconds - GLANCE]
-
-    def must_poll(self, fill: float) -> bool:
-        """Return whether to empty the rings before the sleep is over, at this fill (0 to 1)."""
-        return fill >= TARGET_FILL
+    `last`: the sleep that this was asked for before. `fill`: the fullest ring's used share, 0 to 1,
+    after a sleep of `slept` seconds. `longest`: LONGEST, or NAP if programs wake the recorder.
+    """
+    wanted = slept * TARGET_FILL / fill if fill > 0 else longest
+    return min(max(min(wanted, 2 * last), SHORTEST), longest)
 
 
 LOSS_NS = 250_000_000
@@ -132,15 +111,11 @@ class Running:
         for name in ("cgroups", "containers", "mounts"):  # all that is there already
             if (watch := self.watches.get(name)) is not None:
                 writer.submit(writer.note(name, watch.changes))
-        self.rotation = Rotation(opened.sink, writer)
-        self.flight = Flight(opened.sink, writer, options.after, options.every)
+        self.files = FileOrders(opened.sink, writer, options.after, options.every)
         advice = SITES_ADVICE if options.max_cpu_ends else ADVICE
         self.watch = CostWatch(probes, opened.count_runs, options.max_cpu, now_ns, advice)
         self.call_budget = CallBudget(probes, options.call_budget, now_ns)
-        self.boost = RealtimeBoost()
-        self.boost.add_thread()
-        for thread in writer.threads:  # they hold locks that the poll loop waits for
-            self.boost.add_thread(thread)
+        self.boost = RealtimeBoost(writer.threads)  # they hold locks that the poll loop waits for
         stack.callback(self.boost.relax)
         polled = (
             probes.waker is None
@@ -151,46 +126,35 @@ class Running:
             or options.triggers.pressure
             or options.triggers.stuck_ns
         )
-        self.pace = Pace(LONGEST if polled else NAP)
-        self.slept = SHORTEST
-        """Seconds of the last sleep."""
-        self.armed = False
+        self._longest = LONGEST if polled else NAP
+        self._pause = self._slept = SHORTEST
+        """Seconds of the coming sleep, and of the last one."""
+        self._armed = False
         """Whether the programs wake the recorder from the coming sleep."""
-        actions: list[tuple[int, Callable[[int], None]]] = [
-            (LOSS_NS, self.intake.sample_rings),
-            (PROGRAMS_NS, self.intake.sample_programs),
-            (NOTES_NS, self._look_around),
-            (HURRIED_NS, self._look_for_stacks),
-            (LOOK_NS, self._watch_calls),
-            (STATUS_NS, self.report),
-        ]
-        self.periodic = [Every(ns, action, now_ns + ns) for ns, action in actions]
-        """What is done at its own intervals, in the order of a round."""
+        self._due_ns: dict[str, int] = {}
+        """When what is done at intervals is due next (CLOCK_MONOTONIC)."""
         opened.cgroups.start()
         stack.callback(opened.cgroups.stop)
         small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
         messages = [*opened.messages, *opened.stacks.nameless(), small, probes.short_of_memory()]
         for message in ("", *filter(None, messages)):
-            self.report(now_ns, message)
+            self.report(message)
         opened.messages.clear()
         if opened.guard is not None:
             opened.guard.go()
 
-    def report(self, now_ns: int, note: str = "") -> None:
-        """Call `on_status` with the figures at `now_ns` (CLOCK_MONOTONIC) and a message, or ""."""
+    def report(self, note: str = "") -> None:
+        """Call `on_status` with the figures of now, and a message for the user."""
         if self._on_status is not None:
             self._on_status(
                 Status(
-                    seconds=(now_ns - self.began.monotonic) / 1e9,
+                    seconds=(time.monotonic_ns() - self.began.monotonic) / 1e9,
                     events=round(self._events()),
                     lost=self.intake.loss.total,
                     log_bytes=self.writer.log_bytes,
                     note=note,
                 )
             )
-
-    def tell(self, note: str) -> None:
-        self.report(time.monotonic_ns(), note)
 
     def _events(self) -> float:
         """Return about how many events were copied from the rings: those written, scaled."""
@@ -199,6 +163,7 @@ class Running:
 
     def loop(self) -> None:
         """Poll until there is a `stop.reason`. Raises OSError or TraceError of the probes."""
+        sink, files = self.opened.sink, self.files
         while self.stop.reason is None:
             left = float("inf")
             if self.options.duration is not None:
@@ -213,9 +178,10 @@ class Running:
             elif reached := self.intake.limit_reached():
                 self.stop.request(reached)
             else:
-                due_ns = min(self.intake.due_ns, self.watch.due_ns, self.rotation.due_ns)
+                age_ns = sink.due_ns() if isinstance(sink, RotatingLog) else float("inf")
+                due_ns = min(self.intake.due_ns, self.watch.due_ns, age_ns)
                 due = (due_ns - time.monotonic_ns()) / 1e9
-                if due <= 0 or self.flight.waits:
+                if due <= 0 or files.asked_by or files.waiting_hit is not None:
                     due = LONGEST
                 elif self.opened.stacks.hurried:
                     due = min(due, HURRIED_NS / 1e9)
@@ -225,36 +191,47 @@ class Running:
     def _sleep(self, left: float) -> None:
         began_ns = time.monotonic_ns()
         pidfd = None if self.child is None else self.child.pidfd
+        seconds = min(self._pause, left)
         if (waker := self.probes.waker) is not None:
-            longest = self.pace.longest if self.armed else GLANCE
-            self.stop.sleep(
-                min(self.pace.seconds, left, longest),
-                pidfd,
-                waker.descriptor if self.armed else None,
-            )
+            if self._armed:
+                self.stop.sleep(seconds, pidfd, waker.descriptor)
+            else:
+                self.stop.sleep(min(seconds, GLANCE), pidfd)
             waker.disarm()
         else:
-            first, *rest = self.pace.split_sleep(left)
-            self.stop.sleep(first, pidfd)
-            for seconds in rest:
-                if self.stop.reason or self.stop.dumps or self.pace.must_poll(self.probes.fill()):
-                    break
-                self.stop.sleep(seconds, pidfd)
-        self.slept = (time.monotonic_ns() - began_ns) / 1e9
+            self.stop.sleep(min(seconds, GLANCE), pidfd)
+            asked = self.stop.reason or self.stop.dump_signal
+            if seconds > GLANCE and not asked and self.probes.fill() < TARGET_FILL:
+                self.stop.sleep(seconds - GLANCE, pidfd)
+        self._slept = (time.monotonic_ns() - began_ns) / 1e9
+
+    def _is_due(self, what: str, period_ns: int, now_ns: int) -> bool:
+        """Return whether something is to be done again; what is late moves all later times."""
+        due = now_ns >= self._due_ns.setdefault(what, self.began.monotonic + period_ns)
+        if due:
+            self._due_ns[what] = now_ns + period_ns
+        return due
 
     def _round(self, now_ns: int) -> None:
-        self.armed = (waker := self.probes.waker) is not None and self.pace.wants_waking
-        if waker is not None and self.armed:
+        waker = self.probes.waker
+        self._armed = waker is not None and 2 * self._pause > GLANCE  # as long may the sleep be
+        if waker is not None and self._armed:
             waker.arm()  # before all that is looked at: what comes later wakes
         fill = self.probes.fill()
-        self.pace.adapt(fill, self.slept)
+        self._pause = next_sleep(self._pause, fill, self._slept, self._longest)
         self.boost.adapt(fill)
         self.intake.poll(now_ns)
         self.watch.end_full_sample(self.intake.taken_bytes)
         if now_ns >= self.watch.due_ns:
-            self._watch_cost(now_ns)
-        for periodic in self.periodic:
-            periodic.run(now_ns)
+            # Each event of the block layer is a run of its programs.
+            meter = self.writer.meter
+            events = self._events() * (1 - meter.path_events / max(meter.events, 1))
+            warning = self.watch.tick(now_ns, events)
+            if warning and self.options.max_cpu_ends:
+                self.fail(ProbeError(warning))
+            elif warning:
+                self.report(warning)
+        self._do_periodic(now_ns)
         self.check_triggers()
         if (guard := self.opened.guard) is not None:
             guard.read_messages()
@@ -262,20 +239,40 @@ class Running:
             if guard.over and self.options.duration is None and self.child is None:
                 self.stop.request("pauses done")
         self.report_messages()
-        for part in (self.rotation, self.flight):
-            if part.due(now_ns):
-                # Behind all records and losses so far.
-                self.intake.drain()
-                self.intake.offer_chunk(now_ns)
-                self.intake.sample_rings(now_ns)
-                if self.intake.empty and self.opened.stacks.put(self.writer):
-                    part.order(self.intake.clock)
+        if self.files.due(now_ns):
+            # Behind all records and losses so far.
+            self.intake.drain()
+            self.intake.offer_chunk(now_ns)
+            self.intake.sample_rings(now_ns)
+            if self.intake.empty and self.opened.stacks.put(self.writer):
+                self.files.order(self.intake.clock)
+
+    def _do_periodic(self, now_ns: int) -> None:
+        opened, stacks, writer = self.opened, self.opened.stacks, self.writer
+        if self._is_due("rings", LOSS_NS, now_ns):
+            self.intake.sample_rings(now_ns)
+        if self._is_due("programs", PROGRAMS_NS, now_ns):
+            self.intake.sample_programs(now_ns)
+        if self._is_due("notes", NOTES_NS, now_ns):
+            for name, watch in self.watches.items():
+                if watch.due(now_ns):
+                    writer.offer(writer.note(name, watch.changes))
+            if opened.new_file is not None and removed(opened.new_file.stream):
+                self.stop.request("output removed")
+        if self._is_due("stacks", HURRIED_NS, now_ns) and stacks.hurried and stacks.due(now_ns):
+            stacks.put(writer)
+        if self._is_due("calls", LOOK_NS, now_ns):
+            note = self.call_budget.look(now_ns)
+            if note is not None:
+                writer.submit(writer.note("call_timing", lambda: note))
+                self.report(end_message(note))
+        if self._is_due("status", STATUS_NS, now_ns):
+            self.report()
 
     def check_triggers(self) -> None:
         """Pass signals and triggers that request a dump to the flight recorder."""
-        if self.stop.dumps:
-            self.stop.dumps = 0
-            self.flight.asked_by = self.stop.dump_signal
+        if self.stop.dump_signal:
+            self.files.asked_by, self.stop.dump_signal = self.stop.dump_signal, ""
         triggers = self.options.triggers
         hits = self.probes.triggered() if triggers.in_kernel else []
         now_ns, stuck = time.monotonic_ns(), self.opened.stuck
@@ -284,9 +281,9 @@ class Running:
         if stuck is not None:
             hits += stuck.hits(now_ns)
         for hit in hits:
-            self.flight.request_dump_after(hit)
+            self.files.request_dump_after(hit)
         if stuck is not None:  # last: a dump that is waiting now holds what it needs
-            self.flight.hold_from(stuck.hold_from())
+            self.files.hold_from(stuck.hold_from())
 
     def note_periods(self) -> None:
         """Queue a note for each period of the experiment that has ended since the last call."""
@@ -296,37 +293,11 @@ class Running:
 
     def report_messages(self) -> None:
         """Report to the user dumps that were written or failed, then all of `opened.messages`."""
-        for message in self.flight.messages():
-            self.tell(message)
+        sink = self.opened.sink
+        while isinstance(sink, FlightBuffer) and not sink.messages.empty():
+            self.report(sink.messages.get())
         while self.opened.messages:
-            self.tell(self.opened.messages.pop(0))
-
-    def _look_around(self, now_ns: int) -> None:
-        """Have the writer note what is new on this host; stop if the output was removed."""
-        for name, watch in self.watches.items():
-            if watch.due(now_ns):
-                self.writer.offer(self.writer.note(name, watch.changes))
-        if self.opened.sink.removed() and not isinstance(self.opened.sink, RotatingLog):
-            self.stop.request("output removed")
-
-    def _watch_cost(self, now_ns: int) -> None:
-        # Each event of the block layer is a run of its programs.
-        meter = self.writer.meter
-        events = self._events() * (1 - meter.path_events / max(meter.events, 1))
-        warning = self.watch.tick(now_ns, events)
-        if warning and self.options.max_cpu_ends:
-            self.fail(ProbeError(warning))
-        elif warning:
-            self.report(now_ns, warning)
-
-    def _look_for_stacks(self, now_ns: int) -> None:
-        if self.opened.stacks.hurried and self.opened.stacks.due(now_ns):
-            self.opened.stacks.put(self.writer)
-
-    def _watch_calls(self, now_ns: int) -> None:
-        if (note := self.call_budget.look(now_ns)) is not None:
-            self.writer.submit(self.writer.note("call_timing", lambda: note))
-            self.report(now_ns, end_message(note))
+            self.report(self.opened.messages.pop(0))
 
     def fail(self, error: OSError | TraceError | MemoryError) -> None:
         """Keep the error why recording cannot go on (the first stays), and request the stop."""

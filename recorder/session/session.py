@@ -4,18 +4,19 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import asdict
 
 from biotrail.recorder.accounting import cost
 from biotrail.recorder.accounting.cost import ns_per_run, part_seconds
 from biotrail.recorder.host import clocks
+from biotrail.recorder.log import LogWriter
 from biotrail.recorder.output.folders import explain
-from biotrail.recorder.output.sinks import FlightBuffer, LogSink, PlainLog
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.sinks import FlightBuffer, LogSink
+from biotrail.recorder.output.writer import Job
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
-from biotrail.recorder.session.child import Child
 from biotrail.recorder.session.opening import open_recording
 from biotrail.recorder.session.rights_kept import reduce
 from biotrail.recorder.session.running import Running
@@ -73,7 +74,7 @@ def _finish(running: Running) -> Summary:
         if running.opened.guard is not None:
             running.opened.guard.close()
             running.note_periods()
-        running.watch.end()
+        running.watch.count(False)
         running.probes.detach()
         while running.intake.drain():
             pass
@@ -90,8 +91,19 @@ def _finish(running: Running) -> Summary:
     running.report_messages()
     summary = _summary(running, stopped)
     summary.error = _error(running, ended)
-    if running.child is not None:
-        summary.command_status = _wait_for_command(running.child, running)
+    if (child := running.child) is not None:
+        # Each signal to stop is passed on as SIGTERM.
+        seen = stop.signals
+        if seen:
+            child.terminate()
+        if not child.wait(0.5):
+            command = running.options.command[0]
+            running.report(f"recording has ended; waiting for {command} to end")
+        while not child.wait(0.1):
+            if stop.signals > seen:
+                child.terminate()
+                seen = stop.signals
+        summary.command_status = child.status
     return summary
 
 
@@ -132,12 +144,17 @@ def _end_facts(running: Running, stopped: Clock) -> End:
     now, reason = cost.read(probes.programs()), running.stop.reason or ""
     facts = cost.end_facts(reason, running.began, now, running.intake.loss, stopped)
     path: End = {}
+    dumps: End = {}
+    if isinstance(running.opened.sink, FlightBuffer):
+        hit = running.files.waiting_hit  # that waits for this dump, the last one
+        dumps = {} if hit is None else {"trigger": asdict(hit)}
+        dumps["triggers_let_pass"] = running.files.let_pass
     if probes.path.parts:
         runs, seconds = probes.path_runs(), _path_seconds(running)
         path = {"path": {"calls": runs.calls, "timed": runs.timed, "seconds": seconds}}
     return {
         **facts,
-        **running.flight.end_facts(),
+        **dumps,
         "seconds": _seconds(running, stopped),
         "programs": cost.program_rows(None, now),
         "left_out": probes.left_out().account(),
@@ -163,9 +180,18 @@ def _path_seconds(running: Running) -> dict[str, float]:
 
 def _summary(running: Running, stopped: Clock) -> Summary:
     writer, loss, sink = running.writer, running.intake.loss, running.opened.sink
-    series, output = sink.series, running.options.output
+    series, output = None if isinstance(sink, LogWriter) else sink.series, running.options.output
     now = cost.read(())
-    unwritten_bytes = running.intake.taken_bytes - writer.raw_bytes
+    unwritten, unwritten_bytes = writer.unwritten, running.intake.taken_bytes - writer.raw_bytes
+    unwritten_events = unwritten.events
+    if unwritten.bytes < unwritten_bytes:
+        # Jobs that did not run counted none: by the mean size of all events that were counted.
+        size = unwritten.bytes + writer.meter.bytes
+        events = unwritten.events + writer.meter.events
+        unwritten_events = unwritten_bytes * events / size if size else 0.0
+    moment = None
+    if (until := writer.until) is not None:
+        moment = Moment(max(0.0, _seconds(running, until)), until["realtime"])
     return Summary(
         reason=running.stop.reason or "",
         seconds=_seconds(running, stopped),
@@ -173,14 +199,14 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         events_exact=writer.meter.exact,
         raw_bytes=writer.raw_bytes,
         log_bytes=writer.log_bytes,
-        file_bytes=sink.size if isinstance(sink, PlainLog) else 0,
+        file_bytes=sink.size if isinstance(sink, LogWriter) else 0,
         chunks=writer.chunks,
         lost=loss.by_kind,
         too_deep=loss.too_deep,
         skipped=loss.skipped,
         unwritten_bytes=unwritten_bytes,
-        unwritten_events=_unwritten_events(writer, unwritten_bytes),
-        written_until=_moment(running, writer.until),
+        unwritten_events=round(unwritten_events) if unwritten_bytes else 0,
+        written_until=moment,
         cpu_seconds=now.cpu_seconds - running.began.cpu_seconds,
         max_rss_bytes=now.max_rss_bytes,
         ns_per_event=ns_per_run(running.probes.programs()),
@@ -190,7 +216,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         left_out=running.probes.left_out(),
         missing=running.opened.missing,
         lacking=running.opened.lacking,
-        triggers_let_pass=running.flight.let_pass,
+        triggers_let_pass=running.files.let_pass,
         files=series.files if series else [output] if output else [],
         files_deleted=series.deleted if series else 0,
         files_gone=series.taken_away if series else 0,
@@ -199,12 +225,6 @@ def _summary(running: Running, stopped: Clock) -> Summary:
 
 def _seconds(running: Running, clock: Clock) -> float:
     return (clock["monotonic"] - running.began.monotonic) / 1e9
-
-
-def _moment(running: Running, clock: Clock | None) -> Moment | None:
-    if clock is None:
-        return None
-    return Moment(max(0.0, _seconds(running, clock)), clock["realtime"])
 
 
 def _error(running: Running, ended: bool) -> TraceError | None:
@@ -231,32 +251,3 @@ def _error(running: Running, ended: bool) -> TraceError | None:
         where = f"{failure.filename}: " if failure.filename else ""
         return TraceError(f"recording had to stop: {where}{failure.strerror or failure}")
     return failure
-
-
-def _unwritten_events(writer: WriterThread, unwritten_bytes: int) -> int:
-    """Return about how many events are in records that were copied but not written.
-
-    Jobs that did not run counted none: then by the mean size of all events counted.
-    """
-    if not unwritten_bytes:
-        return 0
-    if writer.unwritten.bytes >= unwritten_bytes:
-        return round(writer.unwritten.events)
-    events = writer.unwritten.events + writer.meter.events
-    size = writer.unwritten.bytes + writer.meter.bytes
-    return round(unwritten_bytes * events / size) if size else 0
-
-
-def _wait_for_command(child: Child, running: Running) -> int | None:
-    """Wait for the command's end; each signal to stop is passed on as SIGTERM."""
-    stop = running.stop
-    seen = stop.signals
-    if seen:
-        child.terminate()
-    if not child.wait(0.5):
-        running.tell(f"recording has ended; waiting for {running.options.command[0]} to end")
-    while not child.wait(0.1):
-        if stop.signals > seen:
-            child.terminate()
-            seen = stop.signals
-    return child.status

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests to stop a recording or to dump, by signals or other threads, and periodic actions."""
+"""Requests to stop a recording or to dump, by signals or other threads."""
 
 import os
 import select
 import signal
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from types import FrameType, TracebackType
 from typing import Any, Self
 
@@ -36,10 +34,8 @@ class StopRequests:
         """Why to stop, such as "interrupted"; None: go on."""
         self.signals = 0
         """How many signals to stop arrived."""
-        self.dumps = 0
-        """How many SIGUSR1 and SIGUSR2 arrived since the caller last set this to 0."""
         self.dump_signal = ""
-        """Name of the signal that last requested a dump; "" if none did."""
+        """Name of the signal that last requested a dump; "": none did since the caller set this."""
         self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._old: dict[int, Any] = {}
 
@@ -67,18 +63,14 @@ class StopRequests:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number in DUMP_SIGNALS:
             self.dump_signal = signal.Signals(number).name
-            self.dumps += 1
-            self._wake_up()
-            return
-        self.signals += 1
-        self.request(_SIGNALS[signal.Signals(number)])
+            self.request(None)
+        else:
+            self.signals += 1
+            self.request(_SIGNALS[signal.Signals(number)])
 
-    def request(self, reason: str) -> None:
+    def request(self, reason: str | None) -> None:
         """Set `reason` unless it is set, and end `sleep`. Any thread may call."""
         self.reason = self.reason or reason
-        self._wake_up()
-
-    def _wake_up(self) -> None:
         with suppress(BlockingIOError):  # a full pipe is readable, so it wakes as well
             os.write(self._wake[1], b"x")
 
@@ -91,18 +83,3 @@ class StopRequests:
                 poller.register(descriptor, select.POLLIN)
         if any(descriptor == wake for descriptor, _ in poller.poll(seconds * 1000)):
             os.read(wake, 4096)
-
-
-@dataclass
-class Every:
-    """Calls an action periodically. Times are ns of CLOCK_MONOTONIC."""
-
-    period_ns: int
-    action: Callable[[int], None]
-    due_ns: int
-    """When the action is due next; a late call moves all later ones."""
-
-    def run(self, now_ns: int) -> None:
-        if now_ns >= self.due_ns:
-            self.due_ns = now_ns + self.period_ns
-            self.action(now_ns)

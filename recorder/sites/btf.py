@@ -119,42 +119,44 @@ class Btf:
         if magic != _MAGIC:
             raise self._damaged(f"it begins with {magic:#x}, not with {_MAGIC:#x}")
         types = data[length + at : length + at + size]
-        self._strings = data[length + strings : length + strings + string_bytes]
-        if len(types) < size or size % 4 or len(self._strings) < string_bytes:
+        self.strings = data[length + strings : length + strings + string_bytes]
+        if len(types) < size or size % 4 or len(self.strings) < string_bytes:
             raise self._damaged("it is cut")
         self._string_base: int = base.string_end if base else 0
         self.string_end: int = self._string_base + string_bytes
         self._words = np.frombuffer(types, "<u4")
-        self._starts = self._walk(memoryview(types).cast("I"))
-        self.first: int = base.end if base else 1
-        self.end: int = self.first + len(self._starts)
-        self.kinds = (self._words[self._starts + 1] >> 24 & 0x1F).astype(np.uint8)
-        self.refs = self._words[self._starts + 2].astype(np.int64)
-        self._name_at = self._words[self._starts].astype(np.int64)
-        self.parameters = self._all_parameters()
-        rows = self.of_kinds(Kind.PTR, Kind.FUNC, *MODIFIERS)
-        if (self.refs[rows] >= self.end).any() or (self.parameters.type >= self.end).any():
-            raise self._damaged("a type refers to one that is not there")
-
-    def _damaged(self, reason: str) -> SiteError:
-        place = f"/sys/kernel/btf/{self.name or 'vmlinux'}"
-        return SiteError(f"the type information (BTF) of {place} cannot be read: {reason}")
-
-    def _walk(self, words: memoryview) -> NDArray[np.int64]:
-        """Return the index of each type's first word (n,)."""
-        starts = []
-        at, end = 0, len(words)
+        words = memoryview(types).cast("I")
+        starts, at = [], 0
         try:
-            while at < end:
+            while at < len(words):
                 starts.append(at)
                 info = words[at + 1]
                 kind = info >> 24 & 0x1F
                 at += _FIXED_BY_KIND[kind] + _EACH_BY_KIND[kind] * (info & 0xFFFF)
         except IndexError:
             raise self._damaged(f"type {len(starts)} is of a kind that is not known") from None
-        if at != end:
+        if at != len(words):
             raise self._damaged("its last type is cut")
-        return np.array(starts, np.int64)
+        self._starts = np.array(starts, np.int64)
+        self.first: int = base.end if base else 1
+        self.end: int = self.first + len(self._starts)
+        self.kinds = (self._words[self._starts + 1] >> 24 & 0x1F).astype(np.uint8)
+        self.refs = self._words[self._starts + 2].astype(np.int64)
+        self._name_at = self._words[self._starts].astype(np.int64)
+        rows = np.flatnonzero(self.kinds == Kind.FUNC_PROTO)
+        counts = (self._words[self._starts[rows] + 1] & 0xFFFF).astype(np.int64)
+        owner = np.repeat(np.arange(len(rows)), counts)
+        index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+        at_words = self._starts[rows][owner] + _TYPE_WORDS + 2 * index + 1
+        taken = self._words[at_words].astype(np.int64)
+        self.parameters = Parameters(self.first + rows[owner], index, taken)
+        refers = np.isin(self.kinds, (Kind.PTR, Kind.FUNC, *MODIFIERS))
+        if (self.refs[refers] >= self.end).any() or (self.parameters.type >= self.end).any():
+            raise self._damaged("a type refers to one that is not there")
+
+    def _damaged(self, reason: str) -> SiteError:
+        place = f"/sys/kernel/btf/{self.name or 'vmlinux'}"
+        return SiteError(f"the type information (BTF) of {place} cannot be read: {reason}")
 
     def type(self, number: int) -> Type:
         """Return the type with this id; 0 is void. Raises SiteError: there is no such id."""
@@ -175,8 +177,8 @@ class Btf:
         if self.base and offset < self._string_base:
             return self.base.string(offset)
         at = offset - self._string_base
-        end = self._strings.find(b"\0", at)
-        return self._strings[at : end if end >= 0 else None].decode(errors="replace")
+        end = self.strings.find(b"\0", at)
+        return self.strings[at : end if end >= 0 else None].decode(errors="replace")
 
     def _words_of(self, of: Type) -> NDArray[np.uint32]:
         """Return the words that follow the type's header, and those of later types."""
@@ -184,6 +186,7 @@ class Btf:
         return holder._words[of.at + _TYPE_WORDS :]
 
     def _following(self, of: Type, each: int) -> list[list[int]]:
+        """Return the elements that follow the type's header, each as its words."""
         rows: list[list[int]] = self._words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
         return rows
 
@@ -224,47 +227,32 @@ class Btf:
 
     def named(self, name: str, kind: Kind) -> list[int]:
         """Return the ids of this blob's own types of that name, ascending."""
-        return (self.first + np.flatnonzero(self.has_name(name) & self.of_kinds(kind))).tolist()
-
-    def of_kinds(self, *kinds: Kind) -> NDArray[np.bool_]:
-        """Return a mask (n,) of this blob's own types, as `has_name` does."""
-        return np.isin(self.kinds, kinds)
+        return (self.first + np.flatnonzero(self.has_name(name) & (self.kinds == kind))).tolist()
 
     def has_name(self, name: str) -> NDArray[np.bool_]:
-        return np.isin(self._name_at, self._offsets(name.encode()))
-
-    def _offsets(self, name: bytes) -> list[int]:
-        """Return where strings of the blob and its base read `name`, or the end of a longer one."""
-        inherited = self.base._offsets(name) if self.base else []
-        wanted = re.compile(re.escape(name + b"\0"))
-        return inherited + [m.start() + self._string_base for m in wanted.finditer(self._strings)]
+        """Return a mask (n,) of this blob's own types."""
+        wanted = re.compile(re.escape(name.encode() + b"\0"))
+        offsets: list[int] = []
+        # Where strings read `name`, or the end of a longer one; a module may use the kernel's.
+        for blob in (self.base, self) if self.base else (self,):
+            found = wanted.finditer(blob.strings)
+            offsets += [match.start() + blob._string_base for match in found]
+        return np.isin(self._name_at, offsets)
 
     def names(self, kind: Kind, prefix: str = "") -> dict[str, int]:
         """Return the ids of this blob's own named types by name; of several of a name the last."""
-        rows = np.flatnonzero(self.of_kinds(kind))
+        rows = np.flatnonzero(self.kinds == kind)
         found = {
             self.string(int(at)): int(row)
             for at, row in zip(self._name_at[rows], rows, strict=True)
         }
         return {n: self.first + r for n, r in found.items() if n.startswith(prefix) and n}
 
-    def holds(self, text: str) -> bool:
-        """A cheap test before a search."""
-        return text.encode() in self._strings
-
     def close_over(self, mask: NDArray[np.bool_]) -> None:
         """Add to `mask` (end,), by id, this blob's types that name or qualify a type in it."""
-        rows = np.flatnonzero(self.of_kinds(*MODIFIERS))
+        rows = np.flatnonzero(np.isin(self.kinds, MODIFIERS))
         while True:
             fresh = mask[self.refs[rows]] & ~mask[self.first + rows]
             if not fresh.any():
                 return
             mask[self.first + rows[fresh]] = True
-
-    def _all_parameters(self) -> Parameters:
-        rows = np.flatnonzero(self.kinds == Kind.FUNC_PROTO)
-        counts = (self._words[self._starts[rows] + 1] & 0xFFFF).astype(np.int64)
-        owner = np.repeat(np.arange(len(rows)), counts)
-        index = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-        words = self._starts[rows][owner] + _TYPE_WORDS + 2 * index + 1
-        return Parameters(self.first + rows[owner], index, self._words[words].astype(np.int64))

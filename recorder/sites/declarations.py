@@ -140,9 +140,6 @@ class _Place:
         value = table.get(key, default)
         if value is None:
             self.wrong(key, "is missing")
-        return self._text(key, value)
-
-    def _text(self, key: str, value: Any) -> str:
         if not isinstance(value, str):
             self.wrong(key, f"is {_shown(value)}, not a text")
         if len(value) > _MAX_TEXT or not value.isprintable():
@@ -155,7 +152,7 @@ class _Place:
         values = value if isinstance(value, list) else [value]
         if len(values) > _MAX_LIST:
             self.wrong(key, f"has more than {_MAX_LIST} elements")
-        found = tuple(self._text(key, one) for one in values)
+        found = tuple(self.text({key: one}, key) for one in values)
         if any(not one.strip() for one in found):
             self.wrong(key, "is empty")
         return found
@@ -363,7 +360,14 @@ def resolve(pair: Pair, scopes: Scopes) -> ResolvedPair:
 
 
 def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> ResolvedPair:
-    *begins, end = (_scope(event, way, scopes) for event in (*variant.begins, variant.end))
+    meant = []
+    for event in (*variant.begins, variant.end):
+        found = scopes(event.event)
+        if way not in found:
+            lacking = "types (BTF)" if way == TYPED else "format"
+            raise SiteError(f"tracepoint {event.event} has no {lacking} on this kernel")
+        meant.append(found[way])
+    *begins, end = meant
     # An alternative of `by` may have a label: "LABEL=EXPRESSION".
     parts = [text.rpartition("=") for text in variant.by]
     labels = {expression.strip(): label.strip() for label, _, expression in parts}
@@ -411,14 +415,6 @@ def _resolved(pair: Pair, variant: Variant, way: str, scopes: Scopes) -> Resolve
         replace(one, keys=tuple(map(shown, one.keys)), by=shown(one.by)) for one in (*made, ended)
     )
     return ResolvedPair(pair, variant, way, tuple(made), ended, labels.get(by, "") or by, device)
-
-
-def _scope(event: Event, way: str, scopes: Scopes) -> Scope:
-    found = scopes(event.event)
-    if way not in found:
-        lacking = "types (BTF)" if way == TYPED else "format"
-        raise SiteError(f"tracepoint {event.event} has no {lacking} on this kernel")
-    return found[way]
 
 
 def _compiles(compiled: Callable[[str], object], text: str) -> bool:

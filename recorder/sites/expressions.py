@@ -192,24 +192,23 @@ class TypedScope(Scope):
             raise SiteError(
                 f"'{text}' at character 1: no argument {name}; {near}there is {self.listed()}"
             )
-        place = _Place(self._prototype.btf, self._prototype.types[index], ())
-        return _at_end(Source.ARGUMENT, index, place, path, text)
+        made = self._prototype
+        return _at_end(Source.ARGUMENT, index, made.btf, made.types[index], path, text)
 
 
 class ObjectScope(Scope):
     """A followed object: members of its struct."""
 
     def __init__(self, types: TypeTable, struct: str) -> None:
-        blob, found = types.struct(struct)
-        self._place = _Place(blob, found.number, (0,))
+        self._btf, self._struct = types.struct(struct)
         self.site = f"struct {struct}"
 
     def listed(self) -> str:
-        blob, number = self._place.btf, self._place.number
-        return ", ".join((*_member_names(blob, blob.type(number))[:12], *TASK_SOURCES))
+        return ", ".join((*_member_names(self._btf, self._struct)[:12], *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
-        return _at_end(Source.OBJECT, 0, self._place, [Step(name, 0, 1), *path], text)
+        steps, number = [Step(name, 0, 1), *path], self._struct.number
+        return _at_end(Source.OBJECT, 0, self._btf, number, steps, text)
 
 
 class FormatScope(Scope):
@@ -242,8 +241,7 @@ class FormatScope(Scope):
                     "members that are known here"
                 )
             blob, struct = self._types.struct(pointed[1])
-            place = _Place(blob, struct.number, (0,))
-            return _at_end(Source.FIELD, found.offset, place, path, text)
+            return _at_end(Source.FIELD, found.offset, blob, struct.number, path, text)
         if path:
             step = path[0]
             if len(path) > 1 or step.name or step.element >= found.elements:
@@ -299,28 +297,6 @@ def _operand(text: str, value: Value) -> int | None:
 # Members by path
 
 
-@dataclass(frozen=True)
-class _Place:
-    """What a path leads to: a type, and how to get there.
-
-    offsets: bytes; each one behind a pointer that was read at the place before. Empty: the value is
-    an argument itself. bit, bits: of a bit field, from the byte of its first bit on.
-    """
-
-    btf: Btf
-    number: int
-    offsets: tuple[int, ...]
-    bit: int = 0
-    bits: int = 0
-
-    def moved(self, by: int, number: int) -> "_Place":
-        """Return the place `by` bytes behind this one, of another type."""
-        return replace(self, number=number, offsets=(*self.offsets[:-1], self.offsets[-1] + by))
-
-    def behind(self, number: int) -> "_Place":
-        return replace(self, number=number, offsets=(*self.offsets, 0))
-
-
 def _steps(text: str, start: int) -> list[Step]:
     found, at = [], start
     while at < len(text):
@@ -337,21 +313,25 @@ def _steps(text: str, start: int) -> list[Step]:
     return found
 
 
-def _at_end(source: Source, first: int, place: _Place, path: Iterable[Step], text: str) -> Value:
-    """Return the value at the end of `path`. first: bt_value.at[0].
+def _at_end(
+    source: Source, first: int, btf: Btf, number: int, path: Iterable[Step], text: str
+) -> Value:
+    """Return the value at the end of `path`. first: bt_value.at[0]; number: of the type there.
 
     `.` and `->` are one: whether a pointer has to be followed is known by its type.
     """
+    # Bytes; each one behind a pointer that was read at the place before. An argument is no place.
+    offsets = [] if source == Source.ARGUMENT else [0]
+    bit = bits = 0  # of a bit field, from the byte of its first bit on
     for step in path:
-        place = _member(place, step, text) if step.name else _element(place, step, text)
+        number, bit, bits = _step(btf, number, offsets, step, text)
         # The first of bt_value's steps is the argument, field or object itself.
-        if len(place.offsets) > _MAX_STEPS - 1:
+        if len(offsets) > _MAX_STEPS - 1:
             raise SiteError(
                 f"'{text}' at character {step.at}: more than {_MAX_STEPS - 1} pointers in a row"
             )
-    btf, type_ = place.btf, type_text(place.btf, place.number)
-    found = btf.strip(place.number)
-    value = Value(source, text, at=(first, *place.offsets), type=type_)
+    type_, found = type_text(btf, number), btf.strip(number)
+    value = Value(source, text, at=(first, *offsets), type=type_)
     match found.kind:
         case Kind.PTR:
             return replace(value, format="hex")
@@ -374,52 +354,52 @@ def _at_end(source: Source, first: int, place: _Place, path: Iterable[Step], tex
             raise SiteError(
                 f"'{text}' is a value of type {type_}, which cannot be read as a number"
             )
-    kind = "dev" if _is_dev(place) else "signed" if signed else "dec"
+    named = btf.type(number)
+    while named.kind == Kind.TYPEDEF and named.name not in ("dev_t", "__kernel_dev_t"):
+        named = btf.type(named.extent)
+    kind = "dev" if named.kind == Kind.TYPEDEF else "signed" if signed else "dec"
     value = replace(value, size=found.extent, is_signed=signed, format=kind)
-    if not place.bits or not place.offsets:
+    if not bits or not offsets:
         return value
-    # `place` is at the byte of the first bit, so read as few bytes from there as hold all bits.
-    size = next((size for size in _SIZES if place.bit + place.bits <= size * 8), _SIZES[-1])
-    return replace(value, size=size, shift=place.bit, bits=place.bits)
+    # The place is the byte of the first bit, so read as few bytes from there as hold all bits.
+    size = next((size for size in _SIZES if bit + bits <= size * 8), _SIZES[-1])
+    return replace(value, size=size, shift=bit, bits=bits)
 
 
-def _member(place: _Place, step: Step, text: str) -> _Place:
-    found = place.btf.strip(place.number)
-    what = type_text(place.btf, place.number)
-    if found.kind == Kind.PTR:
-        place = place.behind(found.extent)
-        found = place.btf.strip(found.extent)
-        what = type_text(place.btf, place.number)
-    if found.kind not in RECORDS:
-        raise SiteError(
-            f"'{text}' at character {step.at}: {what} has no members"
-            + (" that the kernel's types (BTF) describe" if found.kind == Kind.FWD else "")
-        )
-    member = _find(place.btf, found, step.name)
-    if member is None:
-        raise SiteError(
-            f"'{text}' at character {step.at}: {what} has no member "
-            f"{step.name}; {choices(step.name, _member_names(place.btf, found), 'members')}"
-        )
-    moved = place.moved(member.bit // 8, member.number)
-    return replace(moved, bit=member.bit % 8, bits=member.bits)
+def _step(btf: Btf, number: int, offsets: list[int], step: Step, text: str) -> tuple[int, int, int]:
+    """Take a step from a value of the type `number`, which changes `offsets`.
 
-
-def _element(place: _Place, step: Step, text: str) -> _Place:
-    found = place.btf.strip(place.number)
-    if found.kind == Kind.PTR:
-        size = _bytes(place.btf, found.extent)
-        return place.behind(found.extent).moved(step.element * size, found.extent)
-    if found.kind != Kind.ARRAY:
-        raise SiteError(
-            f"'{text}' at character {step.at}: {type_text(place.btf, place.number)} is no array"
-        )
-    element, count = place.btf.array(found)
-    if count and step.element >= count:
-        raise SiteError(
-            f"'{text}' at character {step.at}: the array has {count} elements, from [0] on"
-        )
-    return place.moved(step.element * _bytes(place.btf, element), element)
+    Returns the type there and, of a bit field, its first bit and how many it has; else 0.
+    """
+    where, what = f"'{text}' at character {step.at}", type_text(btf, number)
+    found, bit, bits = btf.strip(number), 0, 0
+    followed = found.kind == Kind.PTR
+    if followed:
+        offsets.append(0)
+        number = found.extent
+    if step.name:
+        if followed:
+            found, what = btf.strip(number), type_text(btf, number)
+        if found.kind not in RECORDS:
+            described = " that the kernel's types (BTF) describe" if found.kind == Kind.FWD else ""
+            raise SiteError(f"{where}: {what} has no members{described}")
+        member = _find(btf, found, step.name)
+        if member is None:
+            there = choices(step.name, _member_names(btf, found), "members")
+            raise SiteError(f"{where}: {what} has no member {step.name}; {there}")
+        number, by, bit, bits = member.number, member.bit // 8, member.bit % 8, member.bits
+    else:
+        if not followed:
+            if found.kind != Kind.ARRAY:
+                raise SiteError(f"{where}: {what} is no array")
+            number, count = btf.array(found)
+            if count and step.element >= count:
+                raise SiteError(f"{where}: the array has {count} elements, from [0] on")
+        by = step.element * _bytes(btf, number)
+    if not offsets:
+        raise SiteError(f"{where}: {what} is passed by value, of which no part can be read")
+    offsets[-1] += by
+    return number, bit, bits
 
 
 def _find(btf: Btf, holder: Type, name: str) -> Member | None:
@@ -452,13 +432,6 @@ def _bytes(btf: Btf, number: int) -> int:
         element, count = btf.array(found)
         return count * _bytes(btf, element)
     return found.extent if found.kind not in (Kind.VOID, Kind.FWD, Kind.FUNC_PROTO) else 1
-
-
-def _is_dev(place: _Place) -> bool:
-    found = place.btf.type(place.number)
-    while found.kind == Kind.TYPEDEF and found.name not in ("dev_t", "__kernel_dev_t"):
-        found = place.btf.type(found.extent)
-    return found.kind == Kind.TYPEDEF
 
 
 def _characters(value: Value, count: int) -> Value:

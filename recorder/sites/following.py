@@ -33,6 +33,8 @@ AMBIGUOUS = "several functions have the name"
 NOTRACE = "the kernel does not let it be traced (notrace)"
 BLACKLISTED = "on the kernel's kprobes blacklist"
 
+_REGISTERS = 6
+"""Arguments that a site can read: those in the registers of x86-64's calling convention."""
 _MAX_SITES = 65536
 """Sites that a HIT record can tell apart."""
 
@@ -80,26 +82,25 @@ class KernelFunctions:
             tuple(unread),
         )
 
-    def refusal(self, taking: Taking) -> str:
-        name = f"{taking.name} [{taking.module}]" if taking.module else taking.name
-        if not taking.in_register:
-            return STACK
-        if self.symbols and not self.symbols[name]:
-            return SUFFIX if name in self.suffixed else INLINED
-        if self.symbols[name] > 1:
-            return AMBIGUOUS
-        if self.traceable is not None and name not in self.traceable:
-            return NOTRACE
-        return BLACKLISTED if taking.name in self.blacklist else ""
-
     def attachable(self, takings: list[Taking]) -> tuple[list[Taking], dict[str, list[str]]]:
         """Return the functions that may be attached, and the names of all others by reason."""
         times = Counter((taking.module, taking.name) for taking in takings)
         good: list[Taking] = []
         unseen: dict[str, list[str]] = {}
         for taking in takings:
-            reason = self.refusal(taking)
-            if not reason and times[taking.module, taking.name] > 1:
+            name = f"{taking.name} [{taking.module}]" if taking.module else taking.name
+            reason = ""
+            if not 0 <= taking.slot < _REGISTERS:
+                reason = STACK
+            elif self.symbols and not self.symbols[name]:
+                reason = SUFFIX if name in self.suffixed else INLINED
+            elif self.symbols[name] > 1:
+                reason = AMBIGUOUS
+            elif self.traceable is not None and name not in self.traceable:
+                reason = NOTRACE
+            elif taking.name in self.blacklist:
+                reason = BLACKLISTED
+            elif times[taking.module, taking.name] > 1:
                 reason = AMBIGUOUS
             if reason:
                 unseen.setdefault(reason, []).append(taking.name)

@@ -8,7 +8,6 @@ system. Everything is read on demand: a module's BTF only if a question concerns
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from functools import cached_property
 from pathlib import Path
 from typing import Literal, Self
 
@@ -28,8 +27,6 @@ _GENERATED = (
     *("perf_trace_", "trace_event_raw_event_", "trace_raw_output_", "bpf_prog_"),
 )
 """Prefixes of functions that the tracing macros make of each tracepoint: they are no sites."""
-_REGISTERS = 6
-"""Arguments that a site can read: those in the registers of x86-64's calling convention."""
 _WORD = 8
 _SPLIT = 16
 """Bytes of the largest struct that is passed by value in registers."""
@@ -59,10 +56,6 @@ class Taking:
     def shown(self) -> str:
         """Return "sched_switch(next)" where a tracepoint passes several structs."""
         return f"{self.name}({self.passed_as})" if self.passed_as else self.name
-
-    @property
-    def in_register(self) -> bool:
-        return 0 <= self.slot < _REGISTERS
 
 
 @dataclass(frozen=True)
@@ -112,7 +105,7 @@ class TypeTable:
                 except (OSError, SiteError):
                     self._modules[name] = None
             blob = self._modules[name]
-            if blob is not None and (not text or blob.holds(text)):
+            if blob is not None and text.encode() in blob.strings:
                 yield blob
 
     def struct(self, name: str) -> tuple[Btf, Type]:
@@ -120,13 +113,9 @@ class TypeTable:
             for kinds in RECORDS:
                 if found := blob.named(name, kinds):
                     return blob, blob.type(found[-1])
-        near = get_close_matches(name, self.struct_names, 5)
+        near = get_close_matches(name, self._kernel.names(Kind.STRUCT), 5)
         hint = f"; near: {', '.join(near)}" if near else ""
         raise SiteError(f"the kernel's types (BTF) have no struct {name}{hint}")
-
-    @cached_property
-    def struct_names(self) -> list[str]:
-        return list(self._kernel.names(Kind.STRUCT))
 
     def functions_taking(self, struct: str) -> list[Taking]:
         """Return the functions with a `struct STRUCT *` among their arguments, by module and name.
@@ -136,8 +125,18 @@ class TypeTable:
         """
         self.struct(struct)
         takings = []
+        known: dict[int, tuple[int, int, int]] = {}  # of the kernel's own function types
         for blob in self._blobs():
-            found = self._protos(blob, struct)
+            # (argument, arguments, slot) by the id of each function type that takes it.
+            found = dict(known)
+            parameters = blob.parameters
+            hits = np.flatnonzero(self._pointers(blob, struct)[parameters.type])
+            protos, first = np.unique(parameters.proto[hits], return_index=True)
+            for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
+                index = int(parameters.place[at])
+                before = parameters.type[at - index : at].tolist()
+                found[proto] = (index, blob.type(proto).vlen, _slot(blob, before))
+            known = known if blob.base else found
             rows = np.flatnonzero(blob.kinds == Kind.FUNC)
             rows = rows[np.isin(blob.refs[rows], list(found))]
             functions = (blob.type(int(blob.first + row)) for row in rows)
@@ -174,20 +173,6 @@ class TypeTable:
                 ]
         return sorted(takings, key=lambda taking: (taking.name, taking.argument))
 
-    def _protos(self, blob: Btf, struct: str) -> dict[int, tuple[int, int, int]]:
-        """Return (argument, arguments, slot) by the id of each function type that takes it."""
-        pointers = self._pointers(blob, struct)
-        found = dict(self._protos(blob.base, struct)) if blob.base else {}
-        parameters = blob.parameters
-        hits = np.flatnonzero(pointers[parameters.type])
-        protos, first = np.unique(parameters.proto[hits], return_index=True)
-        for proto, at in zip(protos.tolist(), hits[first].tolist(), strict=True):
-            index = int(parameters.place[at])
-            arguments = blob.type(proto).vlen
-            before = parameters.type[at - index : at].tolist()
-            found[proto] = (index, arguments, _slot(blob, before))
-        return found
-
     def _pointers(self, blob: Btf, struct: str) -> NDArray[np.bool_]:
         """Return a mask (end,) by type id: pointers to `struct`, through typedefs and const."""
         known = self._masks.get((blob.name, struct))
@@ -196,7 +181,7 @@ class TypeTable:
         structs, mask = np.zeros((2, blob.end), np.bool_)
         blobs = (blob.base, blob) if blob.base else (blob,)
         for one in blobs:  # `struct` itself, and forward declarations of it
-            own = one.has_name(struct) & one.of_kinds(*RECORDS, Kind.FWD)
+            own = one.has_name(struct) & np.isin(one.kinds, (*RECORDS, Kind.FWD))
             structs[one.first : one.end] |= own
             one.close_over(structs)
         for one in blobs:

@@ -58,13 +58,22 @@ _BY_CLASS = {
     },
 }  # fmt: skip
 """Elf64 and Elf32 structures (elf.h), by EI_CLASS."""
+_DTYPES = {
+    (kind, order): {
+        name: np.dtype([(member, order + size) for member, size in members])
+        for name, members in structures.items()
+    }
+    for kind, structures in _BY_CLASS.items()
+    for order in "<>"
+}
+"""These by EI_CLASS and byte order."""
 
 
 class NoElfError(Exception):
     """The file is no ELF file, or not one that can be read."""
 
 
-class _Functions(NamedTuple):
+class Functions(NamedTuple):
     """Functions sorted by address: three arrays (n,), uint64."""
 
     address: NDArray[np.uint64]
@@ -88,11 +97,10 @@ class Elf:
             ident = os.pread(self._fd, _IDENT_BYTES, 0)
             if len(ident) < _IDENT_BYTES or ident[:4] != _MAGIC or ident[4] not in _BY_CLASS:
                 raise NoElfError("no ELF file")
-            self._form, self._order = _BY_CLASS[ident[4]], ">" if ident[5] == 2 else "<"
-            self._header = head = self._table(self._dtype("header"), _IDENT_BYTES, 1)[0]
-            self._segments = self._table(
-                self._dtype("segment"), int(head["phoff"]), int(head["phnum"])
-            )
+            self._order = ">" if ident[5] == 2 else "<"
+            self._form = _DTYPES[ident[4], self._order]
+            self._header = head = self._table("header", _IDENT_BYTES, 1)[0]
+            self._segments = self._table("segment", int(head["phoff"]), int(head["phnum"]))
         except BaseException:
             self.close()
             raise
@@ -100,10 +108,8 @@ class Elf:
     def close(self) -> None:
         os.close(self._fd)
 
-    def _dtype(self, name: str) -> np.dtype[np.void]:
-        return np.dtype([(n, self._order + k) for n, k in self._form[name]])
-
-    def _table(self, dtype: np.dtype[np.void], offset: int, count: int) -> NDArray[np.void]:
+    def _table(self, name: str, offset: int, count: int) -> NDArray[np.void]:
+        dtype = self._form[name]
         size = count * dtype.itemsize
         if size > _MAX_TABLE or offset + size >= 1 << 62:
             raise NoElfError("a table that is too large")
@@ -145,7 +151,7 @@ class Elf:
         count = int(self._header["shnum"])
         if count > _MAX_HEADERS:
             raise NoElfError("too many sections")
-        return self._table(self._dtype("section"), int(self._header["shoff"]), count)
+        return self._table("section", int(self._header["shoff"]), count)
 
     def inner(self) -> "Elf | None":
         """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
@@ -170,27 +176,27 @@ class Elf:
                 return None
         return None
 
-    def functions(self) -> _Functions:
+    def functions(self) -> Functions:
         """Return the functions of .symtab or, where it has none, of .dynsym, sorted by address."""
         sections = self._sections()
         for kind in (_SHT_SYMTAB, _SHT_DYNSYM):
             for section in sections[sections["type"] == kind]:
                 if section["link"] >= len(sections):
                     continue
-                dtype, offset = self._dtype("symbol"), int(section["offset"])
-                rows = self._table(dtype, offset, int(section["size"]) // dtype.itemsize)
+                count = int(section["size"]) // self._form["symbol"].itemsize
+                rows = self._table("symbol", int(section["offset"]), count)
                 defined = np.isin(rows["info"] & 15, _FUNCTIONS) & (rows["section"] != 0)
                 rows = rows[defined]
                 rows = rows[np.argsort(rows["value"], kind="stable")]
                 if len(rows):
                     texts = int(sections[section["link"]]["offset"]) & (1 << 62) - 1
-                    return _Functions(
+                    return Functions(
                         rows["value"].astype(np.uint64),
                         rows["size"].astype(np.uint64),
                         rows["name"].astype(np.uint64) + np.uint64(texts),
                     )
         none = np.zeros(0, np.uint64)
-        return _Functions(none, none, none)
+        return Functions(none, none, none)
 
     def text(self, offset: int) -> str:
         """Return the NUL-terminated text at a file offset, cut after _MAX_NAME bytes."""

@@ -121,35 +121,27 @@ class LiveKernelSymbols:
 
 def address_of(name: str, path: Path = _KALLSYMS) -> int:
     """Return the address of the kernel's own first function (t, T) of this name; 0: none."""
-    lines = _lines(read_symbols(path), name.encode())
-    return next((at for at, module in lines if not module), 0)
+    return next((at for at, module in functions_named(name, read_symbols(path)) if not module), 0)
 
 
 def addresses_of(names: Iterable[str], path: Path = _KALLSYMS) -> dict[str, int]:
     """Return the addresses of functions, also of modules, by name; those not shown have no key."""
-    text = read_symbols(path)
-    found = {name: address_in(name, text) for name in names}
-    return {name: address for name, address in found.items() if address}
+    text, found = read_symbols(path), {}
+    for name in names:
+        if address := next((at for at, _ in functions_named(name, text)), 0):
+            found[name] = address
+    return found
 
 
-def address_in(name: str, text: bytes) -> int:
-    """Return the address of the first function (t, T) of this name; 0: none, or hidden."""
-    return next((at for at, _ in _lines(text, name.encode())), 0)
-
-
-def has_symbol(name: str, text: bytes) -> bool:
-    """Return whether kallsyms has a function (t, T) of this name, hidden or not."""
-    return next(_lines(text, name.encode()), None) is not None
-
-
-def _lines(text: bytes, name: bytes) -> Iterator[tuple[int, bytes]]:
+def functions_named(name: str, text: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield (address, module with its brackets) of each function, t or T, of this name.
 
-    A search for the name is twenty times as fast as one for a line by a regular expression.
+    address: 0: hidden. A search for the name is twenty times as fast as one for a line by a regular
+    expression.
     """
-    at = -1
-    while (at := text.find(b" " + name, at + 1)) >= 0:
-        end = at + 1 + len(name)
+    at, wanted = -1, b" " + name.encode()
+    while (at := text.find(wanted, at + 1)) >= 0:
+        end = at + len(wanted)
         begin = text.rfind(b"\n", 0, at) + 1
         address, _, kind = text[begin:at].partition(b" ")
         if text[end : end + 1] in (b"", b"\n", b"\t") and kind in (b"t", b"T"):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from biotrail.recorder.symbols.elf import Elf, NoElfError
+from biotrail.recorder.symbols.elf import Elf, Functions, NoElfError
 
 _PROC = Path("/proc")
 _DEBUG = Path("/usr/lib/debug/.build-id")
@@ -41,38 +41,14 @@ class UserSymbol(NamedTuple):
     offset: int
 
 
-class _File:
-    """An open program or library, and the functions in it."""
+class _File(NamedTuple):
+    """An open program or library: the path to show, and the functions in it.
 
-    def __init__(self, path: str, sources: list[Elf]) -> None:
-        """Read the functions of `sources`: the file that is shown as `path`, then its symbol files.
+    sources: the file itself, then its symbol files. They stay open: names are read from them.
+    """
 
-        They stay open: names are read from them by `find`. Raises NoElfError or OSError.
-        """
-        self.path = path
-        self._elf = sources[0]
-        self._sources = [(source, source.functions()) for source in sources]
-
-    def find(self, offset: int, *, called: bool) -> UserSymbol:
-        """Return the function at a file offset, from the first of the sources that has one there.
-
-        `called`: the offset is a return address; the byte before it is looked up, but the result's
-        offset is that of the return address. The last function that starts at or before must reach
-        so far (one of size 0 reaches up to the next). Without one the result has no name, and
-        `offset` as given.
-        """
-        back = 1 if called and offset else 0
-        address = self._elf.address(offset - back)
-        if address is None:
-            return UserSymbol("", self.path, offset)
-        for symbols, functions in self._sources:
-            row = int(np.searchsorted(functions.address, np.uint64(address), side="right")) - 1
-            into = address - int(functions.address[row]) if row >= 0 else -1
-            if row >= 0 and (into < int(functions.size[row]) or not int(functions.size[row])):
-                name = symbols.text(int(functions.names[row]))
-                if name:
-                    return UserSymbol(name, self.path, into + back)
-        return UserSymbol("", self.path, offset)
+    path: str
+    sources: list[tuple[Elf, Functions]]
 
 
 class UserSymbols:
@@ -111,14 +87,29 @@ class UserSymbols:
             self._files[build_id] = self._open(build_id)
 
     def find(self, build_id: BuildId, offset: int, *, called: bool) -> UserSymbol:
-        """Return the function at an offset of the file with `build_id`, as `_File.find`.
+        """Return the function at an offset of the file with `build_id`.
 
-        Without a file there is "build id …" in place of its path.
+        From the first of its sources that has one there. `called`: the offset is a return address;
+        the byte before it is looked up, but the result's offset is that of the return address. The
+        last function that starts at or before must reach so far (one of size 0 reaches up to the
+        next). Without one the result has no name, and `offset` as given; without a file there is
+        "build id …" in place of its path.
         """
         file = self._files.get(build_id)
         if file is None:
             return UserSymbol("", f"build id {build_id.hex()}", offset)
-        return file.find(offset, called=called)
+        back = 1 if called and offset else 0
+        address = file.sources[0][0].address(offset - back)
+        if address is None:
+            return UserSymbol("", file.path, offset)
+        for symbols, functions in file.sources:
+            row = int(np.searchsorted(functions.address, np.uint64(address), side="right")) - 1
+            into = address - int(functions.address[row]) if row >= 0 else -1
+            if row >= 0 and (into < int(functions.size[row]) or not int(functions.size[row])):
+                name = symbols.text(int(functions.names[row]))
+                if name:
+                    return UserSymbol(name, file.path, into + back)
+        return UserSymbol("", file.path, offset)
 
     def _open(self, build_id: BuildId) -> _File | None:
         """Return the file with `build_id`, opened, with its debug symbols where there are any.
@@ -137,7 +128,7 @@ class UserSymbols:
                     debug = _DEBUG / text[:2] / f"{text[2:]}.debug"
                     more = elf.inner(), _of_build_id(debug, build_id)
                     sources += [source for source in more if source is not None]
-                    return _File(found[1], sources)
+                    return _File(found[1], [(source, source.functions()) for source in sources])
                 except (OSError, NoElfError):  # its symbols are damaged
                     for source in sources:
                         source.close()

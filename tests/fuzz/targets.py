@@ -23,7 +23,7 @@ from biotrail.cli.measuring.application import application
 from biotrail.cli.measuring.server import guarded
 from biotrail.cli.reporting import flame_graph
 from biotrail.cli.reporting import page as report_page
-from biotrail.cli.reporting.slowest import Findings, look_around
+from biotrail.cli.reporting.slowest import look_again
 from biotrail.cli.serving.loopback_server import MOST_HEAD_BYTES, Connection
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.histograms import Histograms, Measure, Question
@@ -205,7 +205,7 @@ def _answers(data: bytes) -> None:
     for window in trace.lifecycles(on_window=found.watch):
         for distribution in counted:
             distribution.add(window)
-    look_around(Findings(trace, Wanted(5), found), Trace(io.BytesIO(data)), None, 0, False)
+    look_again(found, Trace(io.BytesIO(data)))
     "\n".join(
         slow_text.lines_of_all([("", trace, found)], Wanted(5), slow_text.Detail.USUAL)
     ).encode()

@@ -32,10 +32,11 @@ from tests.support import block_loads, devices, record_command
 from tests.support.beside_others import Bio, bios, compare, held
 from tests.support.devices import Fio, LoopDevice
 from tests.support.ftrace_recording import block_events, needs_trace_cmd, written
+from tests.support.ftrace_setup import perf_block_events
 from tests.support.perfetto_check import read
 from tests.support.record_command import SECONDS, biotrail, started
 from tests.support.system_traces import SystemTrace
-from tests.support.traced_events import EVENTS, add_all, events, script
+from tests.support.traced_events import SCHED, add_all, events, script
 
 pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 """Alone: all tools record whatever the machine does, and one that gets no CPU loses events."""
@@ -77,10 +78,6 @@ def _lost(directory: Path) -> bool:
     return any(source.losses for source in sources)
 
 
-BLOCK = "block:*"
-"""Every event of the block layer."""
-
-
 @functools.cache
 def needs_perf() -> None:
     """Skip the test where perf cannot record tracepoints."""
@@ -98,9 +95,10 @@ def needs_perf() -> None:
 
 
 @contextmanager
-def perf_record(output: Path, *options: str, events: str = BLOCK) -> Iterator[None]:
-    """Record events on all CPUs with perf, from before the block to its end."""
-    command = ["perf", "record", "-q", "-a", "-m", "8M", "-k", "CLOCK_MONOTONIC", "-e", events]
+def perf_record(output: Path, *options: str, events: str = "") -> Iterator[None]:
+    """Record events (the block layer's) on all CPUs with perf, from before the block to its end."""
+    command = ["perf", "record", "-q", "-a", "-m", "8M", "-k", "CLOCK_MONOTONIC"]
+    command += ["-e", events or perf_block_events()]
     # Other tests' BPF programs come and go, and perf 6.1 cannot always read its records of them.
     command.append("--no-bpf-event")
     # perf starts its command once it records.
@@ -151,7 +149,7 @@ def recorded(
     with block_events() as instance:
         with (
             record_command.recorded("-o", found.log, *chosen, *options),
-            perf_record(data, *perf, events=EVENTS),
+            perf_record(data, *perf, events=perf_block_events() + SCHED),
         ):
             yield found
         found.theirs = {"perf": data, **written(instance, tmp_path)}

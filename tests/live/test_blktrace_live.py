@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Events, letters
+from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.outputs.blktrace.blkparse import lines
 from biotrail.converters.pipeline import Trace
+from biotrail.recorder.schema.records import BY_KIND
 from tests.support import record_command
 from tests.support.blk_tracer import blk_tracer, blkparse_set, blkparse_stream, in_order
 from tests.support.blktrace_records import split
@@ -22,7 +23,7 @@ from tests.support.devices import Fio, LoopDevice
 from tests.support.sources import everything
 
 SCHEDULERS = ["none", "mq-deadline", "bfq", "kyber"]
-LETTERS = letters()
+LETTERS = {int(kind): record.letter for kind, record in BY_KIND.items()}
 MESSAGE = " m   N "
 
 

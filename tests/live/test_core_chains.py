@@ -209,8 +209,8 @@ def test_flush_and_discard_carry_no_page(loop_device):
 
     # WHEN the queued bios are told apart by their operation
     events = decode(record.segments)
-    ops = record.probes.kernel_enums()["op_enum"]
-    flags = record.probes.kernel_enums()["flag_bits"]
+    ops = record.probes.enums["op_enum"]
+    flags = record.probes.enums["flag_bits"]
     queued = events.of(Kind.Q, dev=loop_device.dev)
     flushes = [e for e in queued if e.opf >> flags["PREFLUSH"] & 1]
     discards = [e for e in queued if e.opf & 0xFF == ops["DISCARD"]]

@@ -102,12 +102,12 @@ def test_programs_that_hold_preemption_off_record(loop_device, monkeypatch, miss
     # GIVEN the programs for kernels whose tracepoints leave preemption on, with interrupts held off
     # at their end, or not, as the kernel offers it
     with KernelBtf() as btf:
-        offered = all(btf.has_function(name) for name in PREEMPTION)
+        offered = all(btf.function_id(name) for name in PREEMPTION)
     if not offered:
         pytest.skip("this kernel cannot hold preemption off in programs")
-    has = KernelBtf.has_function
+    find = KernelBtf.function_id
     monkeypatch.setattr(
-        KernelBtf, "has_function", lambda self, name: name != missing and has(self, name)
+        KernelBtf, "function_id", lambda self, name: None if name == missing else find(self, name)
     )
     config = ProbeConfig("minimal", [(loop_device.dev, 0)], preemptible=True)
     # WHEN something is read

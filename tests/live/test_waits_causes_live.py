@@ -161,6 +161,7 @@ def test_a_quota_of_its_cgroup(tmp_path: Path, disk: Disk, limited: bool) -> Non
 
 WRITES = """
 name("noise")
+os.nice(-10)
 block = bytes(8 << 20)
 while True:
     file = os.open(here + "/noise", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)

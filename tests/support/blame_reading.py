@@ -26,9 +26,8 @@ def blamed(
     def learn(paused: Sequence[dict[str, Any]] = ()) -> First:
         trace = Trace(path)
         found = First(trace.context, Choice(trace.context), options, paused)
-        for one in trace.lifecycles(window, small=True):
-            found.add(one)
-        found.finish()
+        for _ in found.watch(trace.lifecycles(window, small=True)):
+            pass
         return found
 
     first = learn()
@@ -36,9 +35,8 @@ def blamed(
         first = learn(paused)
     trace = Trace(path)
     second = Second(trace.context, Choice(trace.context), options, first.close())
-    for one in trace.lifecycles(window, small=True):
-        second.add(one)
-    second.finish()
+    for _ in second.watch(trace.lifecycles(window, small=True)):
+        pass
     return close(second)
 
 
@@ -72,7 +70,6 @@ def is_long(io: Io) -> bool:
 def waits(path: Path, window: int = WINDOW_EVENTS, by: str = "process") -> Waits:
     trace = Trace(path)
     found, whole = Online(trace.context, by), Waits()
-    for one in trace.lifecycles(window, small=True):
-        whole.merge(found.add(one).waits)
-    whole.merge(found.finish().waits)
+    for one in [*trace.lifecycles(window, small=True), None]:
+        whole.merge(found.add(one)[0])
     return whole

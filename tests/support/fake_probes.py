@@ -11,6 +11,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.rings.ring import RingSizes
+from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from biotrail.recorder.session.session import RecordOptions
 
@@ -19,6 +20,7 @@ class FakeProbes(Probes):
     """Rings that give one queue record a poll, and counters that a test may move."""
 
     capabilities = Capabilities("core")
+    enums: KernelEnums = {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
 
     def __init__(self) -> None:
@@ -50,9 +52,6 @@ class FakeProbes(Probes):
     def triggered(self) -> list[Hit]:
         hits, self.hits = self.hits, []
         return hits
-
-    def kernel_enums(self) -> dict[str, dict[str, int]]:
-        return {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
 
     def backend_facts(self) -> dict[str, Any]:
         return {"backend": "core", "counts_skips": False}

@@ -9,7 +9,7 @@ from biotrail.converters.analysis.live.live import Live, LiveTrace
 from biotrail.converters.analysis.live.tree import Snapshot
 from biotrail.converters.inputs import backlog
 from biotrail.converters.inputs.backlog import LiveSource
-from biotrail.text.top.top import Cost
+from biotrail.text.top import Cost
 
 COST = Cost(0.01, 0.02, 5_000_000_000)
 

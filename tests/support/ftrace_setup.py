@@ -127,6 +127,16 @@ def instance(buffer_kib: int) -> Iterator[Path]:
                 made.rmdir()
 
 
+def perf_block_events() -> str:
+    """Return the kernel's block events as words of perf's -e, but for those of buffers.
+
+    perf's own writing to a file system sets off buffers' events, without an end.
+    """
+    with tracefs() as root:
+        names = sorted(path.name for path in (root / "events" / "block").glob("block_*"))
+    return ",".join(f"block:{name}" for name in names if not name.endswith("_buffer"))
+
+
 def enable_block_events(instance: Path) -> None:
     """Enable an instance's block events, but for those of NOT_A_DEVICES."""
     for event in sorted((instance / "events" / "block").glob("*/enable")):

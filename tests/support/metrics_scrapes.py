@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from biotrail.cli.measuring.exposition import Exposition
-from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Reading, Times
+from biotrail.cli.measuring.figures import OTHER, Blame, Figures, Reading, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, bucket_of
 from biotrail.cli.measuring.kernel import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -40,11 +40,17 @@ def spread(*ns: int) -> Times:
 READ = Figures("sda", "read", 3, 12288, 1, spread(500, 2000, SLOW_NS), {"D2C": spread(SLOW_NS)})
 READING = Reading(
     [READ, Figures(OTHER, OTHER, 7)],
-    Losses({"recursion": 2}, 4, 1_500_000_000),
-    Cost({"metrics": 0.5}, 10, 2000),
-    250_000_000,
-    Blame({("db", "backup"): 1_500_000_000, ("db", OTHER): 0}, {"db": 4_000_000_000}, {"db": 0}),
-    {"waits": True, "failed": False},
+    {"recursion": 2},
+    {"metrics": 0.5},
+    runs=10,
+    run_ns=2000,
+    unseen=4,
+    skipped_ns=1_500_000_000,
+    behind_ns=250_000_000,
+    blame=Blame(
+        {("db", "backup"): 1_500_000_000, ("db", OTHER): 0}, {"db": 4_000_000_000}, {"db": 0}
+    ),
+    verdict={"waits": True, "failed": False},
 )
 
 

@@ -78,7 +78,7 @@ def counted() -> Iterator[Cost]:
         cost.read += len(result)
 
     def gained(arguments: Any, result: bytes) -> None:
-        cost.gained += len(result)
+        cost.gained += len(result) if arguments[1].codec else 0
 
     def searched(arguments: Any, result: object) -> None:
         cost.searched += len(arguments[0])
@@ -94,7 +94,7 @@ def counted() -> Iterator[Cost]:
         for owner, name, add in (
             (zlib, "crc32", checksummed),
             (Source, "read_at", read),
-            (frames, "_decompress", gained),
+            (Source, "payload", gained),
             (Allowance, "add", unpacked),
             (blktrace_files, "find_records", searched),
             (archive.arrow, "read_events", rows),

@@ -10,8 +10,8 @@ from typing import Any
 
 from tests.support.system_traces import Event, SystemTrace
 
-EVENTS = "block:*,sched:sched_switch,sched:sched_waking"
-"""What perf is to record; clock: CLOCK_MONOTONIC."""
+SCHED = ",sched:sched_switch,sched:sched_waking"
+"""What perf is to record besides; clock: CLOCK_MONOTONIC."""
 DRAIN_NS = 100_000_000
 """How often the recorder reads all CPUs' buffers, one CPU after the other."""
 _LINE = re.compile(
@@ -68,8 +68,11 @@ def script(perf_data: Path) -> str:
 
 
 def events(text: str) -> Iterator[tuple[int, Event]]:
-    """(CPU, event) of each line that is known; others are left out."""
-    for line in text.splitlines():
+    """(CPU, event) of each line that is known; others are left out.
+
+    perf 6.1 prints some lines of large recordings twice.
+    """
+    for line in dict.fromkeys(text.splitlines()):
         found = _LINE.match(line)
         if found is None or found["event"] not in _TEXTS:
             continue

@@ -18,6 +18,7 @@ from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import Way, all_ways
 from biotrail.recorder.probes.sites.follow import FollowProbes
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
+from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.sites import declarations, following
 from biotrail.recorder.sites.following import KernelFunctions
 from biotrail.recorder.sites.types import TypeTable
@@ -105,7 +106,7 @@ def way_of_many() -> list[str]:
 
     Then 1,400 functions of packets take half an hour of emulation to attach and to detach.
     """
-    works = {way.name for way in all_ways() if way.works}
+    works = {way.name for way in all_ways() if not way.reason}
     return [] if works & {"session", "multi"} else ["--way", "typed"]
 
 
@@ -125,8 +126,10 @@ def follow_task(case: Case) -> None:
 
 def follow_folio(case: Case) -> None:
     """Pages of a file that are written through a mapping, and written back."""
-    if "folio" not in TypeTable.kernel().struct_names:
-        raise Unavailable("this kernel has no folios")
+    try:
+        TypeTable.kernel().struct("folio")
+    except SiteError as error:
+        raise Unavailable("this kernel has no folios") from error
     name = disk("scsi1")
     run("mkfs.ext4", "-q", "-F", f"/dev/{name}")
     place = Path("/tmp/vm-folio")
@@ -177,7 +180,7 @@ def follow_attach(case: Case) -> None:
     """
     case.told |= {"seconds_of": {}, "all_seconds_of": {}}
     for way in all_ways():
-        if not way.works or way.name not in ("session", "multi"):
+        if way.reason or way.name not in ("session", "multi"):
             continue
         probes = _probes("sk_buff", way)
         with closing(probes), timed_links() as spent:

@@ -14,6 +14,8 @@ from tests.vm.guest_case import Case, put
 
 BUFFER_KIB = 32768
 KPROBE_EVENTS = TRACEFS / "kprobe_events"
+REGISTERS = 6
+"""Arguments that are in registers by x86-64's calling convention."""
 
 
 def functions_of(struct: str) -> list[Taking]:
@@ -23,7 +25,7 @@ def functions_of(struct: str) -> list[Taking]:
     return [
         taking
         for taking in TypeTable.kernel().functions_taking(struct)
-        if taking.in_register and taking.name in known
+        if 0 <= taking.slot < REGISTERS and taking.name in known
     ]
 
 

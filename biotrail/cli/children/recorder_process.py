@@ -2,6 +2,7 @@
 """The recorder process that `biotrail top` and `record --print` start, and streams of its log."""
 
 import ctypes
+import io
 import os
 import signal
 import subprocess
@@ -38,7 +39,7 @@ def _biotrail() -> list[str]:
     # In one file (docs/install.md) its packages are found by that file's own beginning alone.
     if started and (file := Path(started).absolute().parent).is_file():
         return [*python, str(file)]
-    return [*python, "-m", "biotrail.cli.main"]
+    return [*python, "-m", "biotrail"]
 
 
 class Recorder:
@@ -188,14 +189,14 @@ def passing_dumps(recorder: Recorder | None) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class Tail:
-    """A readable stream that follows a file while a recorder writes it."""
+class Tail(io.RawIOBase):
+    """A readable stream, not seekable, that follows a file while a recorder writes it."""
 
     def __init__(self, file: BinaryIO, ended: Callable[[], bool], name: str) -> None:
         self._stream = open(f"/proc/self/fd/{file.fileno()}", "rb", buffering=0)  # noqa: SIM115
         self._ended, self.name = ended, name
 
-    def read(self, count: int = -1) -> bytes:
+    def read(self, count: int = -1, /) -> bytes:
         """Return bytes, and wait while there are none and the recorder has not ended."""
         while True:
             over = self._ended()  # before the read, which then gets all that was written
@@ -203,17 +204,14 @@ class Tail:
                 return data
             time.sleep(_LOOK_SECONDS)
 
-    def seekable(self) -> bool:
-        return False
 
-
-class Tee:
-    """A stream that copies all that is read from it to a file (None: to none), the kept log."""
+class Tee(io.RawIOBase):
+    """A stream, not seekable, that copies what is read to a file (None: to none), the kept log."""
 
     def __init__(self, stream: BinaryIO, kept: BinaryIO | None, name: str) -> None:
         self._stream, self._kept, self.name = stream, kept, name
 
-    def read(self, count: int = -1) -> bytes:
+    def read(self, count: int = -1, /) -> bytes:
         data: bytes = self._stream.read(count)
         if self._kept is not None:
             try:
@@ -228,9 +226,6 @@ class Tee:
         """Read and copy the rest of the stream: the index, which readers of a pipe do not need."""
         while self.read(1 << 20):
             pass
-
-    def seekable(self) -> bool:
-        return False
 
 
 def live_source(recorder: Recorder, stream: Tail | Tee) -> "LiveSource | None":

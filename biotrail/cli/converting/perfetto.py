@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -68,20 +69,15 @@ def announced(
     for window in lifecycles:
         seen.append(window)
         if expected(window, Options(Detail.FULL)):
-            part = share_read(source, window)
-            lines = [] if part is None else large_lines(window, part, drawing)
+            share = share_read(source, window)
+            lines = [] if share is None else large_lines(window, share, drawing)
             if lines:
                 StatusLine().show("")  # in place of the bar
             for line in lines:
                 say(line, err=True)
             break
-
-    def again() -> Iterator[Lifecycles]:
-        while seen:  # emptied: none is kept in memory
-            yield seen.pop(0)
-        yield from lifecycles
-
-    return again()
+    # Taken out one by one: none is kept in memory.
+    return chain((seen.pop(0) for _ in range(len(seen))), lifecycles)
 
 
 def share_read(source: Opened, window: Lifecycles) -> float | None:
@@ -98,19 +94,18 @@ def share_read(source: Opened, window: Lifecycles) -> float | None:
 
 def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]:
     """Return lines on a large trace. window: the first; share: its share (above 0 to 1) of all."""
-
-    def reckoned(detail: Detail) -> float:
-        return expected(window, replace(drawing.options, detail=detail)) / share
-
-    detail, total = drawing.detail, reckoned(drawing.detail)
+    sizes = {
+        detail: expected(window, replace(drawing.options, detail=detail)) / share
+        for detail in list(Detail)[list(Detail).index(drawing.detail) :]
+    }
+    total = sizes.pop(drawing.detail)
     if total < LARGE:
         return []
-    less = list(Detail)[list(Detail).index(detail) + 1 :]
-    sizes = [f"--detail {one} about {_size(reckoned(one))}" for one in less]
+    less = [f"--detail {detail} about {_size(size)}" for detail, size in sizes.items()]
     parts = -(-int(total) // LARGE)
     return [
         f"This trace will have about {_size(total)}; a browser opens {_size(LARGE)} comfortably.",
-        *([f"  smaller: {', '.join(sizes)}"] if sizes else []),
+        *([f"  smaller: {', '.join(less)}"] if less else []),
         f"  or a cut: 1/{parts} of the time (--from, --to, --around), a device (-d), what was slow",
         "  (--slower-than, --slowest); or --max-size 500M: in parts that open one by one",
     ]

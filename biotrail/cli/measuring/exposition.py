@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures as Prometheus' metric families; prometheus_client writes them as OpenMetrics or text."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, ProcessCollector
@@ -14,7 +14,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.samples import Exemplar
 
-from biotrail.cli.measuring.figures import OTHER, Blame, Cost, Figures, Losses, Reading, Times
+from biotrail.cli.measuring.figures import OTHER, Blame, Figures, Reading, Times
 from biotrail.cli.measuring.flight_logs import Exemplars, TriggerIO
 from biotrail.cli.measuring.kernel import Counts
 from biotrail.recorder.schema.limits import MEASURE_BUCKETS
@@ -28,7 +28,7 @@ _MOST_EXEMPLAR = 128
 """Characters that OpenMetrics allows in an exemplar's labels, names and values together."""
 
 
-Values = Iterable[tuple[tuple[str, ...], float]]
+Values = Mapping[tuple[str, ...], float]
 """Values of labels → value of a sample."""
 
 
@@ -65,26 +65,90 @@ class Exposition:
         exemplars = self._exemplars() if self._exemplars else None
         yield InfoMetricFamily("biotrail", "Version, and where figures come from.", self._info)
         yield from _io(reading.io, exemplars, self._labels)
-        yield from _of_kernel(self._counts({one.device for one in reading.io} - {OTHER}))
+        kernel = self._counts({one.device for one in reading.io} - {OTHER})
+        yield _family(
+            GaugeMetricFamily,
+            "in_flight_ios",
+            "I/Os in flight, as the kernel counts them: reads, and all else as write.",
+            _PLACE,
+            {(one.device, op): number for one in kernel for op, number in one.in_flight.items()},
+        )
+        yield _family(
+            CounterMetricFamily,
+            "kernel_ios",
+            "I/Os that completed since boot, as the kernel counts them (/sys/block/*/stat).",
+            _PLACE,
+            {(one.device, op): number for one in kernel for op, number in one.done.items()},
+        )
         if reading.blame is not None:
             yield from _blame(reading.blame)
         if reading.verdict is not None:
-            yield _gauge(
+            yield _family(
+                GaugeMetricFamily,
                 "verdict",
                 "Whether a rule of the report's first sentences held in the last minute.",
                 ("rule",),
-                [((rule,), float(held)) for rule, held in reading.verdict.items()],
+                {(rule,): float(held) for rule, held in reading.verdict.items()},
             )
-        yield from _losses(reading.losses)
-        yield from _cost(reading.cost)
+        yield _family(
+            CounterMetricFamily,
+            "lost_events",
+            "Events that were not recorded: no room in the rings, or the program was running.",
+            ("reason",),
+            {(reason,): number for reason, number in reading.lost.items()},
+        )
+        if reading.unseen is not None:
+            yield _family(
+                CounterMetricFamily,
+                "unseen_completions",
+                "I/Os of which the model knows that their completion was not recorded.",
+                (),
+                {(): reading.unseen},
+            )
+            yield _family(
+                CounterMetricFamily,
+                "skipped_seconds",
+                "Time left out because the model could not keep up.",
+                (),
+                {(): reading.skipped_ns / _NS},
+            )
+        yield _family(
+            CounterMetricFamily,
+            "cpu_seconds",
+            "CPU time of biotrail's processes, without the programs in the kernel.",
+            ("process",),
+            {(process,): seconds for process, seconds in reading.cpu_seconds.items()},
+        )
+        if reading.runs:
+            yield _family(
+                CounterMetricFamily,
+                "program_sampled_runs",
+                "Runs of the program in the kernel that were timed: a sample, 1 % of the time.",
+                (),
+                {(): reading.runs},
+            )
+            yield _family(
+                CounterMetricFamily,
+                "program_sampled_run_seconds",
+                "Time that the program took in these runs.",
+                (),
+                {(): reading.run_ns / _NS},
+            )
         if reading.behind_ns is not None:
-            yield GaugeMetricFamily(
-                "biotrail_behind_seconds",
+            yield _family(
+                GaugeMetricFamily,
+                "behind_seconds",
                 "Age of the newest I/O in the figures.",
-                reading.behind_ns / _NS,
+                (),
+                {(): reading.behind_ns / _NS},
             )
         if exemplars is not None:
-            yield _logs(exemplars)
+            name, what = "biotrail_flight_recorder_logs", "Logs written by the flight recorder."
+            logs = CounterMetricFamily(name, what, labels=("trigger",))
+            for trigger, number in exemplars.logs.items():
+                newest = exemplars.newest.get(trigger)
+                logs.add_metric((trigger,), number, exemplar=_exemplar(newest, 1.0))
+            yield logs
 
 
 def _io(io: list[Figures], exemplars: Exemplars | None, names: tuple[str, ...]) -> Iterator[Metric]:
@@ -146,98 +210,33 @@ def _exemplar(io: TriggerIO | None, value: float) -> Exemplar | None:
     return Exemplar(labels, value, io.realtime / _NS)
 
 
-def _gauge(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
-    family = GaugeMetricFamily(f"biotrail_{name}", what, labels=labels)
-    for place, value in values:
+def _family(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    what: str,
+    labels: tuple[str, ...],
+    values: Values,
+) -> Metric:
+    """Return a family by its name without prefix and ending. values: by those of its labels."""
+    counts_seconds = kind is CounterMetricFamily and name.endswith("_seconds")
+    unit = "seconds" if counts_seconds else ""
+    family = kind(f"biotrail_{name}", what, labels=labels, unit=unit)
+    for place, value in values.items():
         family.add_metric(place, value)
     return family
-
-
-def _counter(name: str, what: str, labels: tuple[str, ...], values: Values) -> Metric:
-    unit = "seconds" if name.endswith("_seconds") else ""
-    family = CounterMetricFamily(f"biotrail_{name}", what, labels=labels, unit=unit)
-    for place, value in values:
-        family.add_metric(place, value)
-    return family
-
-
-def _of_kernel(counts: list[Counts]) -> Iterator[Metric]:
-    yield _gauge(
-        "in_flight_ios",
-        "I/Os in flight, as the kernel counts them: reads, and all else as write.",
-        _PLACE,
-        [((one.device, op), number) for one in counts for op, number in one.in_flight.items()],
-    )
-    yield _counter(
-        "kernel_ios",
-        "I/Os that completed since boot, as the kernel counts them (/sys/block/*/stat).",
-        _PLACE,
-        [((one.device, op), number) for one in counts for op, number in one.done.items()],
-    )
 
 
 def _blame(blame: Blame) -> Iterator[Metric]:
-    yield _counter(
+    yield _family(
+        CounterMetricFamily,
         "blame_seconds",
         "Time that a victim's I/Os waited behind a culprit's.",
         ("victim", "culprit"),
-        [(both, ns / _NS) for both, ns in sorted(blame.behind.items())],
+        {both: ns / _NS for both, ns in sorted(blame.behind.items())},
     )
     for name, what, found in (
         ("waited", "Time of a victim's I/Os (Q2C).", blame.waited),
         ("untold", "Of it that of I/Os of which blame cannot tell who slowed them.", blame.untold),
     ):
-        times = [((victim,), ns / _NS) for victim, ns in sorted(found.items())]
-        yield _counter(f"blame_{name}_seconds", what, ("victim",), times)
-
-
-def _losses(losses: Losses) -> Iterator[Metric]:
-    yield _counter(
-        "lost_events",
-        "Events that were not recorded: no room in the rings, or the program was running.",
-        ("reason",),
-        [((reason,), number) for reason, number in losses.lost.items()],
-    )
-    if losses.unseen is not None:
-        yield CounterMetricFamily(
-            "biotrail_unseen_completions",
-            "I/Os of which the model knows that their completion was not recorded.",
-            losses.unseen,
-        )
-        yield CounterMetricFamily(
-            "biotrail_skipped_seconds",
-            "Time left out because the model could not keep up.",
-            losses.skipped_ns / _NS,
-            unit="seconds",
-        )
-
-
-def _cost(cost: Cost) -> Iterator[Metric]:
-    yield _counter(
-        "cpu_seconds",
-        "CPU time of biotrail's processes, without the programs in the kernel.",
-        ("process",),
-        [((process,), seconds) for process, seconds in cost.cpu_seconds.items()],
-    )
-    if cost.runs:
-        yield CounterMetricFamily(
-            "biotrail_program_sampled_runs",
-            "Runs of the program in the kernel that were timed: a sample, 1 % of the time.",
-            cost.runs,
-        )
-        yield CounterMetricFamily(
-            "biotrail_program_sampled_run_seconds",
-            "Time that the program took in these runs.",
-            cost.run_ns / _NS,
-            unit="seconds",
-        )
-
-
-def _logs(exemplars: Exemplars) -> Metric:
-    logs = CounterMetricFamily(
-        "biotrail_flight_recorder_logs", "Logs written by the flight recorder.", labels=("trigger",)
-    )
-    for trigger, number in exemplars.logs.items():
-        newest = exemplars.newest.get(trigger)
-        logs.add_metric((trigger,), number, exemplar=_exemplar(newest, 1.0))
-    return logs
+        times: Values = {(victim,): ns / _NS for victim, ns in sorted(found.items())}
+        yield _family(CounterMetricFamily, f"blame_{name}_seconds", what, ("victim",), times)

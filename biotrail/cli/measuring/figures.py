@@ -74,24 +74,6 @@ def by_name(found: Iterable[Figures]) -> list[Figures]:
 
 
 @dataclass(frozen=True)
-class Losses:
-    lost: dict[str, int]
-    """Reason → events that were lost: `ring_full`, or `recursion` of the program."""
-    unseen: int | None = None
-    """Completions that the model knows to be missing; None: not known to a sum in the kernel."""
-    skipped_ns: int = 0
-    """Time that the model has left out because it could not keep up."""
-
-
-@dataclass(frozen=True)
-class Cost:
-    cpu_seconds: dict[str, float]
-    """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
-    runs: int = 0
-    run_ns: int = 0
-
-
-@dataclass(frozen=True)
 class Blame:
     """Who waited for whom, ns since `metrics` began."""
 
@@ -106,8 +88,17 @@ class Blame:
 @dataclass(frozen=True)
 class Reading:
     io: list[Figures]
-    losses: Losses
-    cost: Cost
+    lost: dict[str, int]
+    """Reason → events that were lost: `ring_full`, or `recursion` of the program."""
+    cpu_seconds: dict[str, float]
+    """Process (`metrics`, `recorder`) → CPU seconds, without the BPF programs."""
+    runs: int = 0
+    """Runs of the kernel's program that were timed."""
+    run_ns: int = 0
+    unseen: int | None = None
+    """Completions that the model knows to be missing; None: not known to a sum in the kernel."""
+    skipped_ns: int = 0
+    """Time that the model has left out because it could not keep up."""
     behind_ns: int | None = None
     """How far the model is behind; None: no model."""
     blame: Blame | None = None

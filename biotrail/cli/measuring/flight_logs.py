@@ -101,26 +101,22 @@ class FlightLogs:
         self._found.logs[trigger] = self._found.logs.get(trigger, 0) + 1
         if not hit or int(hit.get("sector", -1)) < 0:  # no single I/O fired it
             return
-        io = _trigger_io(name, header, hit)
+        dev, clocks = int(hit.get("dev", 0)), header.get("clocks", {})
+        since = int(clocks.get("realtime", 0)) - int(clocks.get("monotonic", 0))
+        known = {one.get("dev"): one for one in header.get("devices", [])}
+        device: Mapping[str, Any] = known.get(dev, {})
+        ops = header.get("kernel", {}).get("op_enum", {})
+        op = next((name for name, number in ops.items() if number == hit.get("op")), "unknown")
+        io = TriggerIO(
+            name,
+            str(device.get("dm_name") or device.get("name") or dev_text(dev)),
+            op.lower(),
+            int(hit.get("sector", 0)),
+            int(hit.get("value", 0)),
+            int(hit.get("monotonic", 0)) + since,
+        )
         self._found.newest[trigger] = io
         if trigger == "slow":
             self._found.slow[io.device, io.operation, bucket_of(io.value)] = io
         elif trigger == "failed":
             self._found.failed[io.device, io.operation] = io
-
-
-def _trigger_io(log: str, header: Mapping[str, Any], hit: Mapping[str, Any]) -> TriggerIO:
-    dev, clocks = int(hit.get("dev", 0)), header.get("clocks", {})
-    since = int(clocks.get("realtime", 0)) - int(clocks.get("monotonic", 0))
-    entries = {one.get("dev"): one for one in header.get("devices", [])}
-    entry: Mapping[str, Any] = entries.get(dev, {})
-    ops = header.get("kernel", {}).get("op_enum", {})
-    op = next((name for name, number in ops.items() if number == hit.get("op")), "unknown")
-    return TriggerIO(
-        log,
-        str(entry.get("dm_name") or entry.get("name") or dev_text(dev)),
-        op.lower(),
-        int(hit.get("sector", 0)),
-        int(hit.get("value", 0)),
-        int(hit.get("monotonic", 0)) + since,
-    )

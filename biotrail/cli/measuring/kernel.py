@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from biotrail.cli.measuring.figures import (
     NO_TIMES,
     OTHER,
-    Cost,
     Figures,
-    Losses,
     Reading,
     Times,
     by_name,
@@ -91,20 +89,18 @@ class KernelSums:
         """Return figures that are at most LEAST_AGE old."""
         with self._lock:
             now = time.monotonic()
-            if self._last is None or now - self._read_at >= LEAST_AGE:
-                self._last, self._read_at = self._reading(), now
+            if self._last is not None and now - self._read_at < LEAST_AGE:
+                return self._last
+            found = self._program.read()
+            runs = self._program.program()
+            if new := {one.dev for one in found} - self._names.keys() - {measuring.OTHER}:
+                listed = devices.snapshot(only=new)
+                names = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
+                self._names |= {dev: str(names.get(dev, dev_text(dev))) for dev in new}
+            io, cpu = by_name(map(self._figures, found)), {"metrics": time.process_time()}
+            self._last = Reading(io, {"recursion": runs.skipped}, cpu, runs.runs, runs.run_ns)
+            self._read_at = now
             return self._last
-
-    def _reading(self) -> Reading:
-        found = self._program.read()
-        runs = self._program.program()
-        if new := {one.dev for one in found} - self._names.keys() - {measuring.OTHER}:
-            listed = devices.snapshot(only=new)
-            names = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
-            self._names |= {dev: str(names.get(dev, dev_text(dev))) for dev in new}
-        io = by_name(self._figures(one) for one in found)
-        cost = Cost({"metrics": time.process_time()}, runs.runs, runs.run_ns)
-        return Reading(io, Losses({"recursion": runs.skipped}), cost)
 
     def _figures(self, sums: Measured) -> Figures:
         device, op = OTHER, OTHER

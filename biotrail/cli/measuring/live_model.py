@@ -9,9 +9,7 @@ from biotrail.cli.children.recorder_process import Recorder
 from biotrail.cli.measuring.figures import (
     OTHER,
     Blame,
-    Cost,
     Figures,
-    Losses,
     Reading,
     Times,
     by_name,
@@ -78,10 +76,16 @@ class LiveModel:
             io = by_name(figures(one, len(self._labels)) for one in groups)
             blame = None if self._blame is None else blamed(self._blame)
             unseen = sum(one.group["lost"] for one in groups)
-        losses = Losses({"ring_full": self._source.lost_records}, unseen, self._source.skipped_ns)
-        cpu = {"metrics": time.process_time(), "recorder": self._recorder.cpu_seconds()}
-        behind = max(time.monotonic_ns() - self._end, 0)
-        return Reading(io, losses, Cost(cpu), behind, blame, self._verdict)
+        return Reading(
+            io,
+            {"ring_full": self._source.lost_records},
+            {"metrics": time.process_time(), "recorder": self._recorder.cpu_seconds()},
+            unseen=unseen,
+            skipped_ns=self._source.skipped_ns,
+            behind_ns=max(time.monotonic_ns() - self._end, 0),
+            blame=blame,
+            verdict=self._verdict,
+        )
 
 
 def blamed(totals: BlameTotals) -> Blame:

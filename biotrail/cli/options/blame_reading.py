@@ -34,7 +34,6 @@ class Blaming:
         """Yield all windows of a reading of `trace`, once each was seen here."""
         self._first = self._new_first(trace)
         yield from self._first.watch(windows)
-        self._first.finish()
 
     def finish(
         self, use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None
@@ -66,7 +65,6 @@ class Blaming:
                 use(trace, every)
             for window in every:
                 del window
-        second.finish()
         return trace, second
 
     def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
@@ -75,7 +73,6 @@ class Blaming:
         with self._reading(trace, "learning") as windows:
             for window in first.watch(windows):
                 del window
-        first.finish()
         first.choice.check(first.company.devices)
         return first
 

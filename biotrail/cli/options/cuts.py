@@ -189,7 +189,7 @@ class Cut:
     def limited(self, trace: Trace) -> Trace:
         """Limit `trace` itself to the chosen time, and return it."""
         if self.times != ALWAYS:
-            trace.restrict(self.times.span(trace))
+            trace.span = self.times.span(trace)
         return trace
 
     def facts(self, trace: Trace) -> dict[str, str]:
@@ -290,7 +290,7 @@ def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
 
     def limited() -> Trace:
         trace = cut.limited(open_new())
-        trace.context.files.foresee(first.context.files)
+        trace.context.files.foreseen = first.context.files
         return trace
 
     return limited

@@ -8,7 +8,7 @@ documented as deep links, and the commands as stable.
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from contextlib import suppress
 from typing import BinaryIO
 from urllib.parse import quote
 
@@ -52,59 +52,45 @@ _VIEW = re.compile(rb"biotrail(?:\.\d+)?\.view\x1a.(\d+) (\d+) ([^\x00-\x1f]*)$"
 
 
 def address(ui: str, url: str = "", view: View | None = None) -> str:
-    """Return the UI's address. url: of the trace to load; empty: the user drops a trace."""
+    """Return the UI's address. url: of the trace to load; empty: the user drops a trace.
+
+    Its commands show the tracks to look at first, and a table of the slowest. The tracks are in a
+    workspace of their own, so that nothing of another program's trace is expanded. Regular
+    expressions are of names: older UIs know no other.
+    """
+    commands: list[tuple[str, ...]] = [("ExpandTracksByRegex", _OTHERS)]
+    if view is not None and view.device:
+        commands = [
+            ("CreateWorkspace", _WORKSPACE),
+            ("CopyTracksToWorkspaceByRegexWithAncestors", _TRACKS, _WORKSPACE),
+            ("SwitchWorkspace", _WORKSPACE),
+            ("ExpandTracksByRegex", ".*"),
+            ("RunQueryAndShowTab", " ".join(_SLOWEST.split()), "Slowest, and why"),
+        ]
+    startup = [{"id": f"dev.perfetto.{name}", "args": given} for name, *given in commands]
     parts = [f"url={url}"] if url else []
-    parts.append("startupCommands=" + quote(json.dumps(_commands(view), separators=(",", ":"))))
+    parts.append("startupCommands=" + quote(json.dumps(startup, separators=(",", ":"))))
     if view is not None:
         parts += [f"visStart={view.begin}", f"visEnd={view.end}"]
     return f"{ui}/#!/?{'&'.join(parts)}"
 
 
-def _commands(view: View | None) -> list[dict[str, object]]:
-    """Return commands that show the tracks to look at first, and a table of the slowest.
-
-    The tracks are in a workspace of their own, so that nothing of another program's trace is
-    expanded. Regular expressions are of names: older UIs know no other.
-    """
-    if view is None or not view.device:
-        return [_command("ExpandTracksByRegex", _OTHERS)]
-    return [
-        _command("CreateWorkspace", _WORKSPACE),
-        _command("CopyTracksToWorkspaceByRegexWithAncestors", _TRACKS, _WORKSPACE),
-        _command("SwitchWorkspace", _WORKSPACE),
-        _command("ExpandTracksByRegex", ".*"),
-        _command("RunQueryAndShowTab", " ".join(_SLOWEST.split()), "Slowest, and why"),
-    ]
-
-
-def _command(name: str, *arguments: str) -> dict[str, object]:
-    return {"id": f"dev.perfetto.{name}", "args": list(arguments)}
-
-
 def view_of(trace: BinaryIO) -> View | None:
     """Return the view that biotrail wrote at the end of a trace, plain or gzip, and rewind it."""
+    packed = trace.read(2) == compressing.GZIP_MAGIC
+    size = trace.seek(0, 2)
+    trace.seek(0 if packed else max(size - _TAIL, 0))
     tail = b""
-    for data in _chunks(trace):
-        tail = (tail + data)[-_TAIL:]
+    if packed:
+        # What is damaged the UI reports when it loads the trace.
+        with gzip.open(trace) as stream, suppress(EOFError, OSError):
+            while data := stream.read(1 << 20):
+                tail = (tail + data)[-_TAIL:]
+    else:
+        tail = trace.read()
     trace.seek(0)
     found = _VIEW.search(tail)
     if found is None:
         return None
     begin, end = int(found[1]), int(found[2])
     return View(end - begin, begin, end, found[3].decode(errors="replace"))
-
-
-def _chunks(trace: BinaryIO) -> Iterator[bytes]:
-    """Yield a trace's data: of a gzip file all, decompressed; of a plain file its last bytes."""
-    packed = trace.read(2) == compressing.GZIP_MAGIC
-    size = trace.seek(0, 2)
-    trace.seek(0 if packed else max(size - _TAIL, 0))
-    if not packed:
-        yield trace.read()
-        return
-    with gzip.open(trace) as stream:
-        try:
-            while data := stream.read(1 << 20):
-                yield data
-        except (EOFError, OSError):
-            return  # damaged: the UI reports that when it loads the trace

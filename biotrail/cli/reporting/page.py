@@ -13,7 +13,7 @@ from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, limiting
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.recordings import InputRecording
-from biotrail.cli.reporting.slowest import Findings, as_dict, look_around
+from biotrail.cli.reporting.slowest import as_dict, look_again
 from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, short
@@ -67,8 +67,8 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     trace = limited()
     timeline = Timeline()
     reporter = Reporter(trace.context, timeline=timeline)
-    selection, wanted = Selection(cut.choice(trace.context)), Wanted(SLOWEST)
-    slowest = SlowestEach(trace, selection.choice, wanted, whole=not cut.devices)
+    selection = Selection(cut.choice(trace.context))
+    slowest = SlowestEach(trace, selection.choice, Wanted(SLOWEST), whole=not cut.devices)
     blaming = Blaming.by(limited, cut, OWNER)
     with progress(trace, "reading", slowest.watch) as windows:
         known = blaming.watch(trace, windows)
@@ -77,13 +77,12 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
             reporter.add(window)
     report = reporter.finish(trace)
     every, whole = slowest.finish()
-    found = Findings(trace, wanted, every)
 
     def look(second: Trace, near: Iterator[Lifecycles]) -> None:
-        look_around(found, second, None, 0, False, near)
+        look_again(every, second, given=near)
 
     _, report.blamed = blaming.finish(look)
-    data = page_data(report, timeline, trace.context, as_dict(found), whole)
+    data = page_data(report, timeline, trace.context, as_dict(every), whole)
     scope = report_scope.facts(trace, cut)
     filters = scope["filters"]
     if filters and len(json.dumps(filters)) > ROOM["filters"]:

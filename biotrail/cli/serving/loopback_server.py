@@ -183,7 +183,16 @@ class Connection:
             sent = self.socket.send(self._left[:_PIECE])
             self._left = self._left[sent:]
             self.moved, self.deadline = now, now + STALL_SECONDS
-        if self._left or self._fill():
+        if self._left:
+            return True
+        if isinstance(self._body, File):
+            self._body.stream.seek(self._at)
+            piece = self._body.stream.read(min(_PIECE, self._body.size - self._at))
+        else:
+            piece = b"" if self._at else self._body
+        self._at += len(piece)
+        self._left = memoryview(piece)
+        if piece:
             return True
         if isinstance(self._body, File) and self._at != self._body.size:
             return False  # the file was cut meanwhile
@@ -192,16 +201,6 @@ class Connection:
         self._do = self._drain
         self.moved, self.deadline = now, now + REQUEST_SECONDS
         return True
-
-    def _fill(self) -> bool:
-        if isinstance(self._body, File):
-            self._body.stream.seek(self._at)
-            piece = self._body.stream.read(min(_PIECE, self._body.size - self._at))
-        else:
-            piece = b"" if self._at else self._body
-        self._at += len(piece)
-        self._left = memoryview(piece)
-        return bool(piece)
 
     def _drain(self, now: float) -> bool:
         """Forget what the peer sends behind its request, until it closes the connection."""

@@ -44,9 +44,7 @@ class Text:
 
     def __init__(self, context: Context, start: int) -> None:
         self._context, self._start = context, start
-
-    def head(self) -> Iterator[str]:
-        yield HEAD + (" FILE" if self._context.has_files else "")
+        self.head = [HEAD + (" FILE" if context.has_files else "")]
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
         context = self._context
@@ -70,9 +68,10 @@ class Text:
             end, comm, pid, disk, letters, sector, size, before, device = values
             time = _NONE if end == NEVER else f"{(end - self._start) / 1e9:.6f}"
             at = _NONE if sector == NO_SECTOR else sector
+            waited, took = (_NONE if ns == NEVER else f"{ns / 1e6:.3f}" for ns in (before, device))
             line = (
                 f"{time:<13} {comm or '?':<15} {pid or _NONE:<7} {disk:<9} {letters:<5} {at:<11} "
-                f"{size:<8} {_ms(before):>9} {_ms(device):>9}"
+                f"{size:<8} {waited:>9} {took:>9}"
             )
             if files is not None:
                 line += f" {files[row] or _NONE}"
@@ -109,9 +108,7 @@ class Json:
 
     def __init__(self, context: Context, *, own_io: bool = False) -> None:
         self._context, self._own_io = context, own_io
-
-    def head(self) -> Iterator[str]:
-        yield from ()
+        self.head: list[str] = []
 
     def ios(self, window: Lifecycles, bios: Bios) -> Iterator[str]:
         codes, operation = operations(self._context, bios.opf, bios.bytes)
@@ -182,10 +179,6 @@ def _times(bios: Bios) -> tuple[I64, I64]:
     since = np.where(issued, bios.issue, bios.queue)
     served = np.where(ended & (issued | begun), complete - since, NEVER)
     return queued, served
-
-
-def _ms(ns: int) -> str:
-    return _NONE if ns == NEVER else f"{ns / 1e6:.3f}"
 
 
 def _named(numbers: np.ndarray[Any, Any], name: Callable[[int], str]) -> list[str]:

@@ -4,8 +4,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from biotrail.converters.analysis.lives.functions import Functions
-from biotrail.converters.analysis.lives.merged import Figures, Merged, MergedNode, in_order
+from biotrail.converters.analysis.lives import Figures, Functions, Merged, MergedContext, in_order
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.tables import Following, follows
 from biotrail.converters.sites.trees import KIND_NAMES, Life, Node, NodeKind, known
@@ -72,6 +71,7 @@ def following_lines(header: Mapping[str, Any], end: Mapping[str, Any] | None) ->
 
 
 Facts = dict[str, Any]
+_CALLS = ("kind", "name", "module", "calls", "lives", "unfinished")
 
 
 def life_facts(life: Life) -> Facts:
@@ -134,6 +134,24 @@ def _node(node: Node) -> Facts:
 
 def merged_facts(merged: Merged) -> Facts:
     """Return the merged trees; times are distributions of ns, starts from each life's begin."""
+
+    def nodes(context: MergedContext) -> list[Facts]:
+        found = []
+        rest = [(node, 0) for node in reversed(in_order(context.roots.values()))]
+        while rest:
+            node, depth = rest.pop()
+            found.append(
+                {
+                    "depth": depth,
+                    **{name: getattr(node, name) for name in _CALLS},
+                    "start": _figures(node.start),
+                    "took": _figures(node.took),
+                    "self": _figures(node.own),
+                }
+            )
+            rest += [(one, depth + 1) for one in reversed(in_order(node.below.values()))]
+        return found
+
     return {
         "lives": merged.lives,
         "hits": merged.hits,
@@ -154,46 +172,18 @@ def merged_facts(merged: Merged) -> Facts:
                 "start": _figures(one.start),
                 "waited": _figures(one.waited),
                 "took": _figures(one.took),
-                "nodes": _merged_nodes(in_order(one.roots.values())),
+                "nodes": nodes(one),
             }
             for one in merged.contexts()
         ],
     }
 
 
-def _merged_nodes(roots: list[MergedNode]) -> list[Facts]:
-    found = []
-    rest = [(node, 0) for node in reversed(roots)]
-    while rest:
-        node, depth = rest.pop()
-        found.append(
-            {
-                "depth": depth,
-                "kind": node.kind,
-                "name": node.name,
-                "module": node.module,
-                "calls": node.calls,
-                "lives": node.lives,
-                "unfinished": node.unfinished,
-                "start": _figures(node.start),
-                "took": _figures(node.took),
-                "self": _figures(node.own),
-            }
-        )
-        rest += [(one, depth + 1) for one in reversed(in_order(node.below.values()))]
-    return found
-
-
 def functions_facts(functions: Functions, limit: int) -> list[Facts]:
     """limit: 0: all."""
     return [
         {
-            "kind": row.kind,
-            "name": row.name,
-            "module": row.module,
-            "calls": row.calls,
-            "lives": row.lives,
-            "unfinished": row.unfinished,
+            **{name: getattr(row, name) for name in _CALLS},
             "took": _figures(row.took),
             "self": _figures(row.own),
         }

@@ -8,12 +8,11 @@ from typing import TypeVar
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.lives.functions import Functions
-from biotrail.converters.analysis.lives.merged import (
+from biotrail.converters.analysis.lives import (
     Calls,
     Figures,
+    Functions,
     Merged,
-    MergedContext,
     MergedNode,
     in_order,
 )
@@ -135,30 +134,6 @@ def life_lines(
     life: Life, following: Following, context: Context, start: int, width: int
 ) -> Iterator[str]:
     """start: when the recording began (ns). width: characters of a line, which chains keep to."""
-    yield from _head_lines(life, following, context, start)
-    yield f"{'from birth' if life.born != NEVER else 'from first hit':>15}{'took':>10}"
-    until = life.begin
-    for run in life.contexts:
-        if (gap := run.begin - until) > 0 and run.number:
-            yield f"{'':15}{units.duration(gap):>10} … waited"
-        until = max(until, run.end)
-        yield f"{'':{_TIMES - 1}} {_context_text(run)}"
-        roots = run.roots
-        while len(roots) == 1 and _is_told(life.nodes[roots[0]]):
-            roots = life.nodes[roots[0]].below
-        lines = _drawn(_joined(life, roots), lambda line: _joined(life, line.below))
-        for line, last in lines:
-            node = line.nodes[0]
-            if line.chain:
-                names = [_name(node) for node in line.nodes]
-                for text in _chain(names, last, width - _TIMES, more=bool(line.below)):
-                    yield f"{'':{_TIMES}}{text}"
-            else:
-                at = f"{(node.begin - life.begin) / 1000:,.1f} µs"
-                yield f"{at:>15}{_took(line):>10} {_branch(last)}{_named(line)}"
-
-
-def _head_lines(life: Life, following: Following, context: Context, start: int) -> Iterator[str]:
     what = [f"{following.type} {life.object:#x}", f"life {life.number}"]
     if life.detail and (detail := following.detail_text(life.detail)):
         what.append(detail)
@@ -179,6 +154,24 @@ def _head_lines(life: Life, following: Following, context: Context, start: int) 
     yield from _unmatched(life)
     if life.unknown_stacks:
         yield f"  {units.plural(life.unknown_stacks, 'hit')} whose stack is not in the log"
+    yield f"{'from birth' if life.born != NEVER else 'from first hit':>15}{'took':>10}"
+    until = life.begin
+    for run in life.contexts:
+        if (gap := run.begin - until) > 0 and run.number:
+            yield f"{'':15}{units.duration(gap):>10} … waited"
+        until = max(until, run.end)
+        yield f"{'':{_TIMES - 1}} {_context_text(run)}"
+        roots = run.roots
+        while len(roots) == 1 and _is_told(life.nodes[roots[0]]):
+            roots = life.nodes[roots[0]].below
+        lines = _drawn(_joined(life, roots), lambda line: _joined(life, line.below))
+        for line, last in lines:
+            if line.chain:
+                names = [_name(node) for node in line.nodes]
+                for text in _chain(names, last, width - _TIMES, more=bool(line.below)):
+                    yield f"{'':{_TIMES}}{text}"
+            else:
+                yield _line(life, line, last)
 
 
 def _unmatched(of: Life | Merged) -> Iterator[str]:
@@ -219,8 +212,11 @@ def _joined(life: Life, indices: Sequence[int]) -> list[_Line]:
                 frames.append(node)
             lines.append(_Line(tuple(frames), tuple(node.below), chain=True))
             continue
-        end = at
-        while end < len(indices) and _repeats(node, life.nodes[indices[end]]):
+        like, end = (node.name, node.kind, node.finish), at
+        while end < len(indices):
+            one = life.nodes[indices[end]]
+            if (one.name, one.kind, one.finish) != like or one.below:
+                break
             end += 1
         if end - at >= _FEWEST_REPEATS:
             lines.append(_Line(tuple(life.nodes[i] for i in indices[at:end]), ()))
@@ -231,23 +227,9 @@ def _joined(life: Life, indices: Sequence[int]) -> list[_Line]:
     return lines
 
 
-def _repeats(first: Node, node: Node) -> bool:
-    same = node.name == first.name and node.kind == first.kind and node.finish == first.finish
-    return same and not node.below and not first.below
-
-
-def _took(line: _Line) -> str:
+def _line(life: Life, line: _Line, last: Last) -> str:
     node = line.nodes[0]
-    if node.kind != NodeKind.FUNCTION:
-        return ""
-    if node.end == NEVER:
-        return f"≥ {units.duration(node.seen - node.begin)}"
-    return units.duration(sum(one.took for one in line.nodes))
-
-
-def _named(line: _Line) -> str:
-    node = line.nodes[0]
-    text = _name(node)
+    text, took = _name(node), ""
     if len(line.nodes) > 1:
         text += f", {units.count(len(line.nodes))} times"
     if node.kind == NodeKind.EVENT:
@@ -255,34 +237,20 @@ def _named(line: _Line) -> str:
     if node.kind == NodeKind.RETURN:
         text = f"{text} returned (its entry is not recorded)"
     if node.kind == NodeKind.FUNCTION and node.end == NEVER:
+        took = f"≥ {units.duration(node.seen - node.begin)}"
         text += f" ({node.finish})"
+    elif node.kind == NodeKind.FUNCTION:
+        took = units.duration(sum(one.took for one in line.nodes))
     if node.cpu_end != node.cpu:
         text += f" (CPU {node.cpu} → {node.cpu_end})"
-    return text
+    at = f"{(node.begin - life.begin) / 1000:,.1f} µs"
+    return f"{at:>15}{took:>10} {_branch(last)}{text}"
 
 
 # Many lives
 
 
 def merged_lines(merged: Merged, following: Following, width: int) -> Iterator[str]:
-    yield from _merged_head_lines(merged, following)
-    columns = ("from birth", "median", "p90", "share", "lives")
-    yield "".join(f"{name:>{size}}" for name, size in zip(columns, (11, 10, 10, 8, 8), strict=True))
-    for context in merged.contexts():
-        if count := context.waited.of.count:
-            yield f"{'':11}{_figures(context.waited, merged)}{count:>8,}  … waited"
-        start = f"{_duration(context.start, 0.5):>11}{'':28}"
-        yield f"{start}{context.lives:>8,}  {_merged_context_text(context)}"
-        nodes = in_order(context.roots.values())
-        while len(nodes) == 1 and _is_told(nodes[0]):
-            nodes = in_order(nodes[0].below.values())
-        chains = [_merged_chain(node) for node in nodes]
-        below = lambda chain: [_merged_chain(node) for node in in_order(chain[-1].below.values())]  # noqa: E731
-        for chain, last in _drawn(chains, below):
-            yield from _merged_text(merged, chain, last, width)
-
-
-def _merged_head_lines(merged: Merged, following: Following) -> Iterator[str]:
     lives = units.plural(merged.lives, "life", "lives")
     yield f"{lives} of {following.type}, {units.plural(merged.hits, 'hit')}"
     if count := merged.took.of.count:
@@ -297,16 +265,26 @@ def _merged_head_lines(merged: Merged, following: Following) -> Iterator[str]:
     yield from _unmatched(merged)
     if merged.left_out:
         yield f"  {units.plural(merged.left_out, 'node')} of the lives' trees had no room"
-
-
-def _merged_context_text(context: MergedContext) -> str:
-    """Return a context's heading: `task fio: system call pread64`."""
-    name = KIND_NAMES[context.kind]
-    if context.kind == ContextKind.TASK:
-        name = f"task {context.name}"
-    colon = ":" if context.kind < ContextKind.SOFTIRQ else ""
-    what = f"{colon} {context.what}" if context.what else ""
-    return f"{name}{what}{_ORDINALS.get(context.which, '')}"
+    columns = ("from birth", "median", "p90", "share", "lives")
+    yield "".join(f"{name:>{size}}" for name, size in zip(columns, (11, 10, 10, 8, 8), strict=True))
+    for context in merged.contexts():
+        if count := context.waited.of.count:
+            yield f"{'':11}{_figures(context.waited, merged)}{count:>8,}  … waited"
+        # `task fio: system call pread64`
+        is_task = context.kind == ContextKind.TASK
+        name = f"task {context.name}" if is_task else KIND_NAMES[context.kind]
+        colon = ":" if context.kind < ContextKind.SOFTIRQ else ""
+        what = f"{colon} {context.what}" if context.what else ""
+        start = f"{_duration(context.start, 0.5):>11}{'':28}"
+        which = _ORDINALS.get(context.which, "")
+        yield f"{start}{context.lives:>8,}  {name}{what}{which}"
+        nodes = in_order(context.roots.values())
+        while len(nodes) == 1 and _is_told(nodes[0]):
+            nodes = in_order(nodes[0].below.values())
+        chains = [_merged_chain(node) for node in nodes]
+        below = lambda chain: [_merged_chain(node) for node in in_order(chain[-1].below.values())]  # noqa: E731
+        for chain, last in _drawn(chains, below):
+            yield from _merged_text(merged, chain, last, width)
 
 
 def _merged_chain(node: MergedNode) -> list[MergedNode]:
@@ -363,19 +341,17 @@ def functions_table(functions: Functions, limit: int, width: int) -> RenderableT
         title, columns = "Functions by time", _COLUMNS
     else:
         title, columns = "Tracepoints by the time after them", _COLUMNS[:_OF_TRACEPOINTS]
-    cells = [_cells(row, functions)[: len(columns)] for row in rows]
+    cells = []
+    for row in rows:
+        name, times = _name(row), [""] * 6
+        if row.kind != NodeKind.FUNCTION:
+            name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"
+        if row.took.of.count:
+            shown = (row.took.percentile(0.5), row.took.percentile(0.99), row.took.of.max)
+            own = units.duration(row.own.total) if row.own.of.count else ""
+            share = _per_cent(row.took.total, functions.time)
+            times = [units.duration(row.took.total), share, *map(units.duration, shown), own]
+        without_return = units.count(row.unfinished) if row.unfinished else ""
+        found = [name, units.count(row.calls), units.count(row.lives), *times, without_return]
+        cells.append(found[: len(columns)])
     return with_more(table(title, columns, cells, width), more)
-
-
-def _cells(row: Calls, functions: Functions) -> Sequence[str]:
-    name = _name(row)
-    if row.kind != NodeKind.FUNCTION:
-        name = f"· {name}" if row.kind == NodeKind.EVENT else f"{name} returned, no entry"
-    cells = [name, units.count(row.calls), units.count(row.lives)]
-    times = [""] * 6
-    if row.took.of.count:
-        shown = (row.took.percentile(0.5), row.took.percentile(0.99), row.took.of.max)
-        own = units.duration(row.own.total) if row.own.of.count else ""
-        share = _per_cent(row.took.total, functions.time)
-        times = [units.duration(row.took.total), share, *map(units.duration, shown), own]
-    return [*cells, *times, units.count(row.unfinished) if row.unfinished else ""]

@@ -9,7 +9,6 @@ from biotrail.converters.analysis.slow.calls import (
     SlowCall,
     SlowestCalls,
     WaitFacts,
-    WantedCalls,
 )
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
@@ -42,26 +41,26 @@ MEANINGS = {
 }
 """What it means that a call spent most of its time in a part."""
 
-Found = tuple[str, Trace, SlowestCalls]
-"""A recording's label, empty if it is the only one; its trace; its slow calls."""
-
 
 def lines_of_all(
-    found: Sequence[Found], wanted: WantedCalls, detail: Detail, by_size: bool = False
+    found: Sequence[tuple[str, SlowestCalls]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow calls of all recordings, the slowest (by_size: the most bytes) first."""
-    calls = [(label, trace, slow) for label, trace, one in found for slow in one.found]
-    calls.sort(key=lambda row: -(row[2].call.bytes if by_size else row[2].call.duration_ns))
-    yield from _summary([one for _, _, one in found], wanted)
-    for place, (label, trace, slow) in enumerate(calls, 1):
+    """Yield the slow calls of all recordings, the slowest (by_size: the most bytes) first.
+
+    found: by label of the recording, empty if it is the only one.
+    """
+    calls = [(label, one, slow) for label, one in found for slow in one.found]
+    calls.sort(key=lambda row: row[2].rank(by_size))
+    yield from _summary([one for _, one in found])
+    for place, (label, one, slow) in enumerate(calls, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
             yield _brief(place, slow.call, above)
             continue
         yield ""
-        yield from _one(trace, place, slow, detail == Detail.ALL, above)
+        yield from _one(one.trace, place, slow, detail == Detail.ALL, above)
     yield from missing_lines(
-        (label, (*_untimed(trace), *tallies.loss_lines(trace))) for label, trace, _ in found
+        (label, (*_untimed(one.trace), *tallies.loss_lines(one.trace))) for label, one in found
     )
 
 
@@ -80,8 +79,8 @@ def _untimed(trace: Trace) -> Iterator[str]:
         )
 
 
-def _summary(each: Sequence[SlowestCalls], wanted: WantedCalls) -> Iterator[str]:
-    found = [slow.call for one in each for slow in one.found]
+def _summary(each: Sequence[SlowestCalls]) -> Iterator[str]:
+    wanted, found = each[0].wanted, [slow.call for one in each for slow in one.found]
     matching, shown = sum(one.counts.matching for one in each), len(found)
     kind = "failed call" if wanted.failed else "call"
     over = f" of {units.duration(wanted.over)} or more" if wanted.over else ""

@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
-from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step, Wanted
+from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step
 from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
@@ -361,31 +361,29 @@ class Detail(StrEnum):
     ALL = "all"
 
 
-Found = tuple[str, Trace, Slowest]
-"""A recording's label, empty if it is the only one; its trace; its slow I/Os."""
-
-
 def lines_of_all(
-    found: Sequence[Found], wanted: Wanted, detail: Detail, by_size: bool = False
+    found: Sequence[tuple[str, Slowest]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow I/Os of all recordings in one list, the slowest (by_size: largest) first."""
-    lives = {label: one.lives for label, _, one in found}
-    slow_ios = [(label, trace, slow) for label, trace, one in found for slow in one.found]
-    slow_ios.sort(key=lambda row: (-row[2].io.bytes,) if by_size else row[2].io.rank)
-    yield from _summary([one for _, _, one in found], wanted)
-    for label, trace, one in found:
-        if line := followed_line(trace, one):
+    """Yield the slow I/Os of all recordings in one list, the slowest (by_size: largest) first.
+
+    found: by label of the recording, empty if it is the only one.
+    """
+    slow_ios = [(label, one, slow) for label, one in found for slow in one.found]
+    slow_ios.sort(key=lambda row: row[2].rank(by_size))
+    yield from _summary([one for _, one in found])
+    for label, one in found:
+        if line := followed_line(one):
             yield f"{label}: {line}" if label else line
-    for place, (label, trace, slow) in enumerate(slow_ios, 1):
+    for place, (label, one, slow) in enumerate(slow_ios, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
             yield _brief(place, slow, above)
             continue
         yield ""
-        yield from _one(trace, place, slow, detail == Detail.ALL, above)
-        if (trees := lives[label]) is not None:
-            yield from function_lines(trace, trees, slow, detail == Detail.ALL)
-    yield from missing_lines((label, tallies.loss_lines(trace)) for label, trace, _ in found)
+        yield from _one(one.trace, place, slow, detail == Detail.ALL, above)
+        if one.lives is not None:
+            yield from function_lines(one.trace, one.lives, slow, detail == Detail.ALL)
+    yield from missing_lines((label, tallies.loss_lines(one.trace)) for label, one in found)
 
 
 def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
@@ -395,9 +393,9 @@ def missing_lines(each: Iterable[tuple[str, Iterable[str]]]) -> Iterator[str]:
         yield from (styled(f"missing: {line}", fg="yellow") for line in lines)
 
 
-def _summary(each: Sequence[Slowest], wanted: Wanted) -> Iterator[str]:
+def _summary(each: Sequence[Slowest]) -> Iterator[str]:
     """Yield how many I/Os are shown and left out, and which stages most time went to."""
-    found = [slow for one in each for slow in one.found]
+    wanted, found = each[0].wanted, [slow for one in each for slow in one.found]
     counts, shown = Counts(), len(found)
     for name in vars(counts):
         setattr(counts, name, sum(getattr(one.counts, name) for one in each))
@@ -516,9 +514,9 @@ def function_lines(
             yield f"{'':{_INDENT}}{line}"
 
 
-def followed_line(trace: Trace, slowest: Slowest) -> str:
+def followed_line(slowest: Slowest) -> str:
     """Return a sentence on how many of the shown I/Os were followed: `--follow` chooses some."""
-    shown = slowest.found
+    trace, shown = slowest.trace, slowest.found
     if slowest.lives is None or not shown:
         return ""
     with_lives = sum(any(one.life in slowest.lives for one in slow.followed) for slow in shown)

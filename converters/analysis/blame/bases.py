@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an I/O of each class takes without company, of each stretch of time and of the log."""
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.distributions.sketch import Mergeable
+from biotrail.converters.analysis.blame.company import Batch, others_work
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.events.tables import FAR, I64, Bool
 
 STRETCH_NS = 10_000_000_000
 """Least length of a stretch; it doubles while the log has more than MOST_STRETCHES."""
@@ -35,38 +35,24 @@ class Steps:
     def __init__(self, width: int, most: int | None) -> None:
         self.width = width
         self._most = most
-        self._first: int | None = None
+        self.first = FAR
+        """ns of the first of all times that the steps were extended to."""
         self._last = 0
 
     def reach(self, times: I64) -> int:
         """Extend the steps to all times (ns); return by how many doublings they grew."""
-        low, high = int(times.min()), int(times.max())
-        self._first = low if self._first is None else min(self._first, low)
-        self._last = max(self._last, high)
+        self.first = min(self.first, int(times.min()))
+        self._last = max(self._last, int(times.max()))
         grown = 0
-        while self._most and self._last // self.width - self._first // self.width >= self._most:
+        while self._most and self._last // self.width - self.first // self.width >= self._most:
             self.width *= 2
             grown += 1
         return grown
 
-    def of(self, times: I64) -> I64:
-        return times // self.width
 
-    def place(self, times: I64) -> I64:
-        """Return the place of each time's step from the first one: less than `most`."""
-        return times // self.width - (self._first or 0) // self.width
-
-    def begin(self, places: I64) -> I64:
-        """Return when the steps at these places begin (ns)."""
-        return (places + (self._first or 0) // self.width) * self.width
-
-
-@dataclass
-class _Alone(Mergeable):
-    """Times of the I/Os of a class and stretch: count and sum by bucket, (2 parts, buckets)."""
-
-    count: I64 = field(default_factory=lambda: np.zeros((2, _BUCKETS), np.int64))
-    total: I64 = field(default_factory=lambda: np.zeros((2, _BUCKETS), np.int64))
+def _no_times() -> I64:
+    """Return zeros for the times of a class and stretch: (count and sum, 2 parts, buckets)."""
+    return np.zeros((2, 2, _BUCKETS), np.int64)
 
 
 class Learner:
@@ -77,35 +63,48 @@ class Learner:
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)
-        self._alone: dict[tuple[int, int], _Alone] = {}
-        self._past: dict[int, _Alone] = {}
-        self._every: dict[int, _Alone] = {}
+        self._alone = defaultdict[tuple[int, int], I64](_no_times)
+        """(class, stretch) → times of its I/Os without company."""
+        self._past = defaultdict[int, I64](_no_times)
+        self._every = defaultdict[int, I64](_no_times)
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
-    def add(self, kind: I64, queue: I64, times: I64, alone: Bool, gap: I64) -> None:
-        """times, alone: (2, n). gap: ns from the completion before on its device, or its issue."""
-        if not len(kind):
-            return
-        grown = self.stretches.reach(queue)
-        if grown:
-            old, self._alone = self._alone, {}
-            for (one, former), found in old.items():
-                self._alone.setdefault((one, former >> grown), _Alone()).merge(found)
-        step = self.stretches.of(queue)
-        for part in (QUEUE, DEVICE):
-            rows = np.flatnonzero(alone[part])
-            pairs, _, place = distinct_values(kind[rows] << 40 | step[rows])
-            keys = [(pair >> 40, pair & (1 << 40) - 1) for pair in pairs.tolist()]
-            into = [self._alone.setdefault(key, _Alone()) for key in keys]
-            _count(into, place, times[part][rows], part)
-            kinds, _, place = distinct_values(kind)
-            every = [self._every.setdefault(one, _Alone()) for one in kinds.tolist()]
-            _count(every, place, times[QUEUE] if part == QUEUE else gap, part)
+    def add(self, batch: Batch, runs: Bool | None = None) -> None:
+        """runs: I/Os of which bases may be made."""
+        every, served = batch.ios, batch.served
+        nobody = np.zeros(len(served), np.int64)
+        for rows, queue_work, device_work in others_work(
+            batch, np.arange(len(every)), nobody, nobody + 1, 1
+        ):
+            ios = every.take(rows)
+            ends = np.sort(served.end[served.dev == ios.dev[0]], kind="stable")
+            at = np.searchsorted(ends, ios.complete) - 1
+            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else ios.complete
+            # From the completion before on the device, or its issue.
+            gap = ios.complete - np.clip(last, ios.issue, ios.complete)
+            grown = self.stretches.reach(ios.queue)
+            if grown:
+                old, self._alone = self._alone, defaultdict(_no_times)
+                for (one, former), found in old.items():
+                    self._alone[one, former >> grown] += found
+            stretch = ios.kind << 40 | ios.queue // self.stretches.width
+            for part, work, times, since in (
+                (QUEUE, queue_work, ios.issue - ios.queue, ios.issue - ios.queue),
+                (DEVICE, device_work, ios.complete - ios.issue, gap),
+            ):
+                alone = work[:, 0] == 0
+                if runs is not None:
+                    alone &= runs[rows]
+                pairs, _, place = distinct_values(stretch[alone])
+                keys = [(pair >> 40, pair & (1 << 40) - 1) for pair in pairs.tolist()]
+                _count([self._alone[key] for key in keys], place, times[alone], part)
+                kinds, _, place = distinct_values(ios.kind)
+                _count([self._every[one] for one in kinds.tolist()], place, since, part)
 
     def forget(self, before: int) -> None:
         """Keep the stretches before this one apart no more: they count as a part of all time."""
         for kind, step in [one for one in self._alone if one[1] < before]:
-            self._past.setdefault(kind, _Alone()).merge(self._alone.pop((kind, step)))
+            self._past[kind] += self._alone.pop((kind, step))
 
     def close(self) -> "Bases":
         bases = Bases(self.stretches)
@@ -114,25 +113,22 @@ class Learner:
 
     def update(self, bases: "Bases", kinds: Iterable[int]) -> None:
         """Set the bases of these classes to those of all that was added; no others change."""
-        whole: dict[int, _Alone] = {}
-        for kind in kinds:
-            whole[kind] = _Alone()
-            whole[kind].merge(self._past.get(kind, whole[kind]))
+        whole = {kind: self._past.get(kind, 0) + _no_times() for kind in kinds}
         stretches = {key: found for key, found in self._alone.items() if key[0] in whole}
         for (kind, _), found in stretches.items():
-            whole[kind].merge(found)
+            whole[kind] += found
         for kind, mine in whole.items():
-            every = self._every[kind]
+            count, total = self._every[kind]
             # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
-            seen = np.cumsum(every.count[QUEUE])
+            seen = np.cumsum(count[QUEUE])
             low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))
-            least = int(every.total[QUEUE, low]) // max(int(every.count[QUEUE, low]), 1)
-            bases.limit[kind] = _limit(mine.count[QUEUE]), _limit(mine.count[DEVICE])
+            least = int(total[QUEUE, low]) // max(int(count[QUEUE, low]), 1)
+            bases.limit[kind] = _limit(mine[0, QUEUE]), _limit(mine[0, DEVICE])
             bases.of_log[kind] = (
                 _mean(mine, QUEUE, bases.limit[kind][QUEUE])
                 or (least, 0),
                 _mean(mine, DEVICE, bases.limit[kind][DEVICE])
-                or (int(every.total[DEVICE].sum() // max(every.count[DEVICE].sum(), 1)), 0),
+                or (int(total[DEVICE].sum() // max(count[DEVICE].sum(), 1)), 0),
             )  # fmt: skip
         for (kind, step), found in stretches.items():
             for part in (QUEUE, DEVICE):
@@ -153,30 +149,18 @@ class Bases:
     limit: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Class → greatest bucket of QUEUE and DEVICE that counts for bases."""
 
-    def of(self, kind: I64, queue: I64) -> I64:
-        found = np.zeros((2, len(kind)), np.int64)
-        if not len(kind):
-            return found
-        pairs, _, place = distinct_values(kind << 40 | self.stretches.of(queue))
-        for part in (QUEUE, DEVICE):
-            values = []
-            for pair in pairs.tolist():
-                one, step = pair >> 40, pair & (1 << 40) - 1
-                values.append(self.of_stretch.get((one, step, part), self.of_log[one][part])[0])
-            found[part] = np.array(values, np.int64)[place]
-        return found
-
-    def sources(self, kind: I64, queue: I64) -> Counter[str]:
-        """Count from what the bases of I/Os in the device come."""
-        pairs, _, place = distinct_values(kind << 40 | self.stretches.of(queue))
-        counts = np.bincount(place, minlength=len(pairs)).tolist()
-        found = Counter[str]()
-        for pair, count in zip(pairs.tolist(), counts, strict=True):
+    def of(self, kind: I64, queue: I64) -> tuple[I64, I64]:
+        """Return (bases (2, n), what that of DEVICE comes from (n,): its place in BASES)."""
+        pairs, _, place = distinct_values(kind << 40 | queue // self.stretches.width)
+        found, sources = np.zeros((2, len(pairs)), np.int64), np.zeros(len(pairs), np.int64)
+        for row, pair in enumerate(pairs.tolist()):
             one, step = pair >> 40, pair & (1 << 40) - 1
-            here = (one, step, DEVICE) in self.of_stretch
-            source = "log" if self.of_log[one][DEVICE][1] else "substitute"
-            found["stretch" if here else source] += count
-        return found
+            for part in (QUEUE, DEVICE):
+                of_log = self.of_log[one][part]
+                here = self.of_stretch.get((one, step, part))
+                found[part, row] = (here or of_log)[0]
+                sources[row] = 0 if here else 1 if of_log[1] else 2
+        return found.take(place, 1), sources[place]
 
     def counts(self, kind: I64, times: I64, alone: Bool) -> Bool:
         """Mark what counts for bases, (2, n): alone in the part, and not beyond its limit."""
@@ -185,16 +169,14 @@ class Bases:
         return np.asarray(alone & (_buckets(times) <= limits[place].T), np.bool_)
 
 
-def _count(into: list[_Alone], place: I64, times: I64, part: int) -> None:
-    if not len(times):
-        return
-    at = place * _BUCKETS + _buckets(times)
+def _count(into: list[I64], place: I64, times: I64, part: int) -> None:
     shape = (len(into), _BUCKETS)
+    at = place * _BUCKETS + _buckets(times)
     counts = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
     sums = np.bincount(at, times, minlength=shape[0] * shape[1]).reshape(shape)
     for row, one in enumerate(into):
-        one.count[part] += counts[row]
-        one.total[part] += np.rint(sums[row]).astype(np.int64)
+        one[0, part] += counts[row]
+        one[1, part] += np.rint(sums[row]).astype(np.int64)
 
 
 def _buckets(times: I64) -> I64:
@@ -211,9 +193,7 @@ def _limit(count: I64) -> int:
     return middle + int(np.log2(CALM) * (1 << _OCTAVE))
 
 
-def _mean(found: _Alone, part: int, limit: int) -> tuple[int, int] | None:
+def _mean(times: I64, part: int, limit: int) -> tuple[int, int] | None:
     """Return (mean, number) of the times up to a bucket; None: they are too few."""
-    number = int(found.count[part, : limit + 1].sum())
-    if number < LEAST_ALONE:
-        return None
-    return int(found.total[part, : limit + 1].sum()) // number, number
+    number, total = (int(ns) for ns in times[:, part, : limit + 1].sum(axis=1))
+    return (total // number, number) if number >= LEAST_ALONE else None

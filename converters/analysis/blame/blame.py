@@ -6,7 +6,6 @@ apart. What it took beyond that, or less, is shared by the work that others had 
 meanwhile. A request's work is the time that its class takes without company.
 """
 
-from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.blame import journals, share_loops
+from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.bases import (
     BLOCK_NS,
     CALM,
@@ -29,9 +28,9 @@ from biotrail.converters.analysis.blame.bases import (
 from biotrail.converters.analysis.blame.calls import CallBlame
 from biotrail.converters.analysis.blame.company import Batch, Company, Ios, Served, others_work
 from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Trial, suspect_of
-from biotrail.converters.analysis.blame.journals import Waiters
-from biotrail.converters.analysis.blame.parties import Parties, Writers, parties
-from biotrail.converters.analysis.blame.tree import OTHERS, Part, parts_of
+from biotrail.converters.analysis.blame.journals import AwaitedCommits, Waiters
+from biotrail.converters.analysis.blame.parties import Parties
+from biotrail.converters.analysis.blame.tree import BASES, OTHERS, Part, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
@@ -79,95 +78,57 @@ class Names:
     """(rows, slots): 1 where the slot is the row's own I/O."""
 
 
-class Tally:
-    """Who waited for how long, and whose I/O had a device for how long, by code."""
+def names_of(
+    by: tuple[Parties, Parties],
+    options: BlameOptions,
+    waited: Counter[int],
+    had: Counter[tuple[int, int]],
+    suspects: tuple[str, ...] = (),
+) -> Names:
+    """Keep those apart who waited, or whose I/O had a device, for longest; `suspects` first.
 
-    def __init__(self) -> None:
-        self.waited: Counter[int] = Counter()
-        self.had: Counter[tuple[int, int]] = Counter()
-        """(code of the victim, of the culprit) → ns of its I/Os with a device."""
-
-    def add(self, chosen: Ios, victim: I64, culprit: I64, ns: I64) -> None:
-        """Add the time of I/Os that are asked for, and how long a device had I/O of parties."""
-        _count_up(self.waited, (chosen.victim,), chosen.complete - chosen.queue)
-        _count_up(self.had, (victim, culprit), ns)
-
-    def names(
-        self, by: tuple[Parties, Parties], options: BlameOptions, suspects: tuple[str, ...] = ()
-    ) -> Names:
-        """Keep those apart who waited, or whose I/O had a device, for longest; `suspects` first."""
-        name_of = {code: by[0].name(code) for code in self.waited}
-        waited: Counter[str] = Counter()
-        for code, ns in self.waited.items():
-            waited[name_of[code]] += ns
-        ranked = sorted(waited, key=lambda name: (-waited[name], name))
-        if options.victims:
-            _check(options.victims, ranked, "waited", options.by[0])
-            ranked = [name for name in ranked if matches(name, options.victims)]
-        victims = [*ranked[:MOST_VICTIMS], OTHERS]
-        wanted = set(ranked)
-        at = {name: row for row, name in enumerate(victims)}
-        row_of = {
-            code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
-        }
-        of_code: dict[tuple[int, int], tuple[str, str]] = {}
-        had: Counter[tuple[str, str]] = Counter()
-        for (victim, culprit), ns in self.had.items():
-            pair = by[0].name(victim), by[1].name(culprit)
-            of_code[victim, culprit] = pair
-            had[pair] += ns
-        found = sorted({name for _, name in had})
-        _check(options.culprits, found, "had a device", options.by[1])
-        order = sorted(
-            had,
-            key=lambda pair: (
-                not (pair[1] in suspects or matches(pair[1], options.culprits)),
-                -had[pair],
-                pair,
-            ),
-        )
-        slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
-        at_slot = {pair: slot for slot, pair in enumerate(slots)}
-        slot_of = {code: at_slot.get(pair, len(slots) - 1) for code, pair in of_code.items()}
-        own = np.zeros((len(victims), len(slots)), np.uint8)
-        for slot, (name, _) in enumerate(slots[:-1]):
-            if name in victims[:-1]:
-                own[victims.index(name), slot] = 1
-        return Names(victims, slots, row_of, slot_of, own)
+    waited: code of the victim → ns of the I/Os that are asked for. had: (code of the victim, of the
+    culprit) → ns of its I/Os with a device.
+    """
+    name_of = {code: by[0].name(code) for code in waited}
+    waits: Counter[str] = Counter()
+    for code, ns in waited.items():
+        waits[name_of[code]] += ns
+    ranked = sorted(waits, key=lambda name: (-waits[name], name))
+    if options.victims:
+        _check(options.victims, ranked, "waited", options.by[0])
+        ranked = [name for name in ranked if matches(name, options.victims)]
+    victims = [*ranked[:MOST_VICTIMS], OTHERS]
+    wanted = set(ranked)
+    at = {name: row for row, name in enumerate(victims)}
+    row_of = {
+        code: at.get(name, len(victims) - 1) for code, name in name_of.items() if name in wanted
+    }
+    of_code = {code: (by[0].name(code[0]), by[1].name(code[1])) for code in had}
+    of_pair: Counter[tuple[str, str]] = Counter()
+    for pair, ns in had.items():
+        of_pair[of_code[pair]] += ns
+    _check(options.culprits, sorted({name for _, name in of_pair}), "had a device", options.by[1])
+    order = sorted(
+        of_pair,
+        key=lambda pair: (
+            not (pair[1] in suspects or matches(pair[1], options.culprits)),
+            -of_pair[pair],
+            pair,
+        ),
+    )
+    slots = [*order[:MOST_SLOTS], (OTHERS, OTHERS)]
+    at_slot = {pair: slot for slot, pair in enumerate(slots)}
+    slot_of = {code: at_slot.get(pair, len(slots) - 1) for code, pair in of_code.items()}
+    own = np.zeros((len(victims), len(slots)), np.uint8)
+    for slot, (name, _) in enumerate(slots[:-1]):
+        if name in victims[:-1]:
+            own[victims.index(name), slot] = 1
+    return Names(victims, slots, row_of, slot_of, own)
 
 
-def learn(learner: Learner, batch: Batch, runs: Bool | None = None) -> None:
-    """runs: I/Os of which bases may be made."""
-    ios, served = batch.ios, batch.served
-    nobody = np.zeros(len(served), np.int64)
-    for found in others_work(batch, np.arange(len(ios)), nobody, nobody + 1, 1):
-        rows = found.rows
-        alone = np.stack([found.queue[:, 0] == 0, found.device[:, 0] == 0])
-        if runs is not None:
-            alone &= runs[rows]
-        issue, complete = ios.issue[rows], ios.complete[rows]
-        ends = served.end[served.dev == ios.dev[rows[0]]]
-        ends = np.sort(ends, kind="stable")
-        at = np.searchsorted(ends, complete) - 1
-        last = ends[np.maximum(at, 0)] if len(ends) else complete
-        last = np.where(at >= 0, last, 0)
-        gap = complete - np.clip(last, issue, complete)
-        times = np.stack([issue - ios.queue[rows], complete - issue])
-        learner.add(ios.kind[rows], ios.queue[rows], times, alone, gap)
-
-
-def weights(bases: Bases, served: Served) -> I64:
-    slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
-    unit = max(slowest / _MOST_WEIGHT, 1.0)
-    scaled = sorted(one[DEVICE][0] / unit for one in bases.of_log.values()) or [1.0]
-    # The median; np.median would import numpy.ma.
-    usual = max(int((scaled[(len(scaled) - 1) // 2] + scaled[len(scaled) // 2]) / 2), 1)
-    of = {kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()}
-    return looked_up(of, served.kind, usual)
-
-
-def slots_of(names: Names, served: Served) -> I64:
-    """Return the slot of each row's pair of victim and culprit; unknown pairs have the last.
+def work_of(names: Names, bases: Bases, served: Served) -> tuple[I64, I64]:
+    """Return (slot, weight) of requests; unknown pairs of victim and culprit have the last slot.
 
     victim, culprit: codes of parties below 2^31; victim NEVER: none.
     """
@@ -175,7 +136,13 @@ def slots_of(names: Names, served: Served) -> I64:
     found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
     rest = len(names.slots) - 1
     of = [names.slot_of.get((one >> 31, one & (1 << 31) - 1), rest) for one in found.tolist()]
-    return np.array(of, np.int64)[place]
+    slowest = max((one[DEVICE][0] for one in bases.of_log.values()), default=1)
+    unit = max(slowest / _MOST_WEIGHT, 1.0)
+    scaled = sorted(one[DEVICE][0] / unit for one in bases.of_log.values()) or [1.0]
+    # The median; np.median would import numpy.ma.
+    usual = max(int((scaled[(len(scaled) - 1) // 2] + scaled[len(scaled) // 2]) / 2), 1)
+    weight = {kind: max(round(one[DEVICE][0] / unit), 1) for kind, one in bases.of_log.items()}
+    return np.array(of, np.int64)[place], looked_up(weight, served.kind, usual)
 
 
 @dataclass
@@ -227,6 +194,8 @@ class Shares:
         """(pairs, slots, 4): see `share_loops.share`."""
         self.shared: set[int] = set()
         """Devices that are programs on the same CPUs."""
+        self.based = Counter(dict.fromkeys(BASES, 0))
+        """Of those asked for: how many bases come from what."""
         self._own = np.concatenate([names.own, np.zeros((1, slots), np.uint8)])
 
     def add(self, ios: Ios, row: I64, queue: I64, device: I64, pair: I64) -> I64:
@@ -237,7 +206,9 @@ class Shares:
         """
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         latency = ios.complete - ios.queue
-        base = self._bases.of(ios.kind, ios.queue)
+        base, sources = self._bases.of(ios.kind, ios.queue)
+        of_source = np.bincount(sources[row >= 0], minlength=len(BASES)).tolist()
+        self.based.update(dict(zip(BASES, of_source, strict=True)))
         kinds, _, place = distinct_values(ios.kind)
         both = [self._bases.of_log[kind] for kind in kinds.tolist()]
         slow = [int(sum(ns for ns, _ in one) >= TELLING_NS) for one in both]
@@ -272,50 +243,9 @@ class Shares:
         return found
 
 
-class _Pass(ABC):
-    def __init__(
-        self,
-        context: Context,
-        choice: Choice,
-        options: BlameOptions,
-        long: Served | None = None,
-        commits: journals.AwaitedCommits | None = None,
-    ) -> None:
-        self.context, self.choice, self.options = context, choice, options
-        victims = parties(options.by[0], context)
-        same = options.by[0] == options.by[1]
-        self.by = (victims, victims if same else parties(options.by[1], context))
-        self.company = Company(context, choice, self.by, long, commits)
-        self.periods: Periods | None = None
-        """Of the experiment, whose running periods alone are blamed; None: there was none."""
+class First:
+    """The first pass: bases, and who there is."""
 
-    def add(self, window: Lifecycles) -> None:
-        batch = self.company.add(window)
-        if batch is not None:
-            self._use(batch)
-
-    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        for window in windows:
-            self.add(window)
-            yield window
-            del window
-
-    def finish(self) -> None:
-        self.company.needed = FAR
-        batch = self.company.finish()
-        if batch is not None:
-            self._use(batch)
-
-    @abstractmethod
-    def _use(self, batch: Batch) -> None: ...
-    def _runs(self, ios: Ios) -> Bool:
-        """Mark the I/Os that are blamed: all, or those of the experiment's running periods."""
-        if self.periods is None:
-            return np.ones(len(ios), np.bool_)
-        return self.periods.running(ios.queue)
-
-
-class First(_Pass):
     def __init__(
         self,
         context: Context,
@@ -324,15 +254,18 @@ class First(_Pass):
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         """paused: the notes of an experiment, which stand behind what they speak of."""
-        super().__init__(context, choice, options)
+        self.context, self.choice, self.options = context, choice, options
+        self.company = Company(context, choice, options.by)
         self._paused = list(paused)
         self.periods = Periods(paused) if paused else None
+        """Of the experiment, whose running periods alone are blamed; None: there was none."""
         self.learner = Learner()
-        self.waiters = Waiters(self.by)
+        self.waiters = Waiters(self.company.by)
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
-        self.tally = Tally()
-        self.doing: Counter[tuple[int, int]] = Counter()
-        self.of_class: Counter[tuple[int, int]] = Counter()
+        self._waited, self._had = Counter[int](), Counter[tuple[int, int]]()
+        """As of `names_of`."""
+        self._doing, self._of_class = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        """(code of the culprit, class) → ns with a device, (code of the victim, class) → ns."""
         self._tasks: Tasks | None = None
 
     @property
@@ -341,52 +274,66 @@ class First(_Pass):
         paused = self.context.paused
         return None if paused == self._paused else list(paused)
 
-    def add(self, window: Lifecycles) -> None:
-        super().add(window)
-        self.waiters.add(window)
-        self._tasks = window.tasks
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield all windows, once each was taken in."""
+        for window in windows:
+            self._use(self.company.add(window))
+            self.waiters.add(window)
+            self._tasks = window.tasks
+            yield window
+            del window
+        self._use(self.company.add(None))
 
-    def _use(self, batch: Batch) -> None:
+    def _use(self, batch: Batch | None) -> None:
+        if batch is None:
+            return
         ios = batch.ios
         self.blocks.reach(ios.queue)
-        runs = self._runs(ios)
-        chosen = ios.take(ios.chosen & runs)
-        self.tally.add(chosen, ios.victim, ios.culprit, ios.complete - ios.issue)
-        _count_up(self.of_class, (chosen.victim, chosen.kind), chosen.complete - chosen.queue)
-        _count_up(self.doing, (ios.culprit, ios.kind), ios.complete - ios.issue)
-        learn(self.learner, batch, runs)
+        runs = None if self.periods is None else self.periods.running(ios.queue)
+        chosen = ios.take(ios.chosen if runs is None else ios.chosen & runs)
+        took, served = chosen.complete - chosen.queue, ios.complete - ios.issue
+        count_up(self._waited, (chosen.victim,), took)
+        count_up(self._of_class, (chosen.victim, chosen.kind), took)
+        count_up(self._had, (ios.victim, ios.culprit), served)
+        count_up(self._doing, (ios.culprit, ios.kind), served)
+        self.learner.add(batch, runs)
 
     def close(self) -> "Learned":
-        long = Served.concatenate(self.company.long) if self.company.long else None
-        bases = self.learner.close()
+        by = self.company.by
         suspect = self._suspect() if self.periods is not None else None
-        names = self.tally.names(self.by, self.options, suspect.parties if suspect else ())
+        suspects = suspect.parties if suspect else ()
+        names = names_of(by, self.options, self._waited, self._had, suspects)
         rows = Counter[tuple[int, int]]()
-        for (victim, kind), ns in self.of_class.items():
+        for (victim, kind), ns in self._of_class.items():
             row = names.row_of.get(victim, NEVER)
             if row >= 0:
                 rows[row, kind] += ns
-        pairs = [pair for pair, _ in sorted(rows.items(), key=lambda one: (-one[1], one[0]))]
         doing: dict[str, Counter[int]] = {}
-        for (culprit, kind), ns in self.doing.items():
-            doing.setdefault(self.by[1].name(culprit), Counter())[kind] += ns
+        for (culprit, kind), ns in self._doing.items():
+            doing.setdefault(by[1].name(culprit), Counter())[kind] += ns
         return Learned(
-            bases, names, pairs[:MOST_PAIRS], long, self.blocks, doing, self.waiters.close(),
-            self.periods, suspect,
-        )  # fmt: skip
+            bases=self.learner.close(),
+            names=names,
+            pairs=sorted(rows, key=lambda pair: (-rows[pair], pair))[:MOST_PAIRS],
+            long=Served.concatenate(self.company.long or [Served.none()]),
+            blocks=self.blocks,
+            doing=doing,
+            commits=self.waiters.close(),
+            periods=self.periods,
+            suspect=suspect,
+        )
 
     def _suspect(self) -> Suspect:
-        by, note = self.by[1], self._paused[0]
+        by, note = self.company.by[1], self._paused[0]
         its: set[int] = set()
         shared: set[int] = set()
-        by_writer = isinstance(by, Writers)
-        if isinstance(by, Writers) and self._tasks is not None:
+        if by.of_writers and self._tasks is not None:
             pids = {int(pid) for one in self._paused for pid in one.get("pids", [])}
             its, shared = by.suspects(self._tasks, pids, str(note.get("cgroup", "")))
         had: Counter[tuple[str, bool]] = Counter()
-        for (_, culprit), ns in self.tally.had.items():
+        for (_, culprit), ns in self._had.items():
             had[by.name(culprit), culprit in its] += ns
-        return suspect_of(self._paused, had, {by.name(code) for code in shared}, by_writer)
+        return suspect_of(self._paused, had, {by.name(code) for code in shared}, by.of_writers)
 
 
 def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
@@ -398,10 +345,8 @@ def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None
             raise ConversionError(f"nobody of the name {one} {did} (--by {by}): {listed}{more} did")
 
 
-def _count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: ignore[type-arg]
+def count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: ignore[type-arg]
     """Add ns to the counter's item of each row's code, or tuple of codes."""
-    if not len(ns):
-        return
     pair = codes[0] if len(codes) == 1 else codes[0] << 31 | codes[1]
     found, _, place = distinct_values(pair)
     sums = sum_by(place, ns, len(found))
@@ -414,24 +359,12 @@ class Learned:
     bases: Bases
     names: Names
     pairs: list[tuple[int, int]]
-    long: Served | None
+    long: Served
     blocks: Steps
     doing: dict[str, Counter[int]]
-    commits: journals.AwaitedCommits
+    commits: AwaitedCommits
     periods: Periods | None
     suspect: Suspect | None
-
-
-class Sums(Shares):
-    def __init__(self, company: Company, learned: Learned) -> None:
-        """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
-        pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
-        super().__init__(company, learned.bases, learned.names, _BUCKETS, pairs)
-        rows, classes = len(self.ios), max(learned.bases.of_log, default=-1) + 1
-        self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
-        self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
-        """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
-        self.based: Counter[str] = Counter()
 
 
 @dataclass
@@ -444,20 +377,13 @@ class Course:
     slots: int
     """The last one also has what ended later."""
     cells: I64 = field(default_factory=lambda: np.zeros((0, 0, 0), np.int64))
-    """(slots, rows + 1, slots of culprits + 3): as Sums.cells."""
+    """(slots, rows + 1, slots of culprits + 3): as Shares.cells."""
     ios: I64 = field(default_factory=lambda: np.zeros((0, 0), np.int64))
 
-    def add(self, end: I64, victim: I64, cells: I64) -> None:
-        """cells: (n, slots of culprits + 3)."""
-        slot = np.clip((end - self.origin) // self.width, 0, self.slots - 1)
-        found, _, place = distinct_values(slot * self.cells.shape[1] + victim)
-        order = np.argsort(place, kind="stable")
-        first = np.searchsorted(place[order], np.arange(len(found)))
-        self.cells.reshape(-1, self.cells.shape[2])[found] += np.add.reduceat(cells[order], first)
-        self.ios.reshape(-1)[found] += np.bincount(place, minlength=len(found))
 
+class Second:
+    """The second pass: who waited for whom."""
 
-class Second(_Pass):
     def __init__(
         self,
         context: Context,
@@ -466,89 +392,97 @@ class Second(_Pass):
         learned: Learned,
         course: Course | None = None,
     ) -> None:
-        none, no = np.zeros(0, np.int64), np.zeros(0, np.bool_)
-        nothing = Served(none, none, none, none, none, none, none, no, none)
-        long = nothing if learned.long is None else learned.long
-        super().__init__(context, choice, options, long, learned.commits)
-        self.learned = learned
-        self.periods = learned.periods
-        self.sums = Sums(self.company, learned)
+        self.context, self.options, self.learned = context, options, learned
+        self.company = Company(context, choice, options.by, learned.long, learned.commits)
+        pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
+        self.sums = Shares(self.company, learned.bases, learned.names, _BUCKETS, pairs)
+        """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
+        rows, classes = len(self.sums.ios), max(learned.bases.of_log, default=-1) + 1
+        self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
+        self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
+        """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
         self.course = course
         if course is not None:
             course.cells = np.zeros((course.slots, *self.sums.cells.shape), np.int64)
-            course.ios = np.zeros((course.slots, len(self.sums.ios)), np.int64)
+            course.ios = np.zeros((course.slots, rows), np.int64)
         self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
-        self.trial = None if self.periods is None else Trial(self.periods, len(self.sums.ios))
+        self.trial = None if learned.periods is None else Trial(learned.periods, rows)
         self.left_out = 0
         """I/Os asked for that are in none of the experiment's running periods."""
         self.calls: CallBlame | None = None
         """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
-        whole = choice.all or choice.by_thread_alone
-        if "time" in context.path_parts and whole and isinstance(self.by[0], Writers):
-            self.calls = CallBlame(context, self.by[0], len(learned.names.slots), self.trial)
+        by, whole = self.company.by[0], choice.all or choice.by_thread_alone
+        if "time" in context.path_parts and whole and by.of_writers:
+            self.calls = CallBlame(context, by, len(learned.names.slots), self.trial)
 
-    def add(self, window: Lifecycles) -> None:
-        if self.calls is not None:
-            self.calls.add(window)
-            self.company.needed = self.calls.needs_since()
-        super().add(window)
+    def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
+        """Yield all windows, once each was taken in."""
+        for window in windows:
+            if self.calls is not None:
+                self.company.needed = self.calls.add(window)
+            self._use(self.company.add(window))
+            yield window
+            del window
+        self._use(self.company.add(None))
 
-    def _use(self, batch: Batch) -> None:
-        ios, served, names = batch.ios, batch.served, self.learned.names
-        slots = len(names.slots)
-        slot = slots_of(names, served)
-        weight = weights(self.learned.bases, served)
+    def _use(self, batch: Batch | None) -> None:
+        if batch is None:
+            return
+        ios, names = batch.ios, self.learned.names
+        slot, weight = work_of(names, self.learned.bases, batch.served)
         row = looked_up(names.row_of, ios.victim, NEVER)
         row[~ios.chosen] = NEVER
-        runs = self._runs(ios)
+        runs = np.ones(len(ios), np.bool_)
         if self.trial is not None:
+            runs = self.trial.periods.running(ios.queue)
             self.trial.add_ios(ios.queue, row, ios.complete - ios.queue)
             self.left_out += int((~runs & (row >= 0)).sum())
             row[~runs] = NEVER
         # Calls wait for I/O of all, also for what began while the suspect stood.
         rows = np.flatnonzero(runs) if self.calls is None else np.arange(len(ios))
-        for one in others_work(batch, rows, slot, weight, slots):
-            self._share(batch, one.rows, row, runs, one.queue, one.device)
+        for mine, queue, device in others_work(batch, rows, slot, weight, len(names.slots)):
+            self._share(ios.take(mine), row[mine], runs[mine], queue, device)
         if self.calls is not None:
             self.calls.settle(batch.until, batch, slot, weight)
 
-    def _share(
-        self, batch: Batch, rows: I64, row: I64, runs: Bool, queue: I64, device: I64
-    ) -> None:
-        """row, runs: of all I/Os: of their victims; whether they count for bases."""
-        ios, sums, bases = batch.ios, self.sums, self.learned.bases
-        kind, begun = ios.kind[rows], ios.queue[rows]
-        times = np.stack([ios.issue[rows] - begun, ios.complete[rows] - ios.issue[rows]])
-        block = self.learned.blocks.place(begun)
+    def _share(self, ios: Ios, row: I64, runs: Bool, queue: I64, device: I64) -> None:
+        """row: of the victims; runs: whether I/Os count for bases; queue, device: others' work."""
+        sums, bases, blocks = self.sums, self.learned.bases, self.learned.blocks
+        times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
+        block = ios.queue // blocks.width - blocks.first // blocks.width
         alone = np.stack([(queue <= 0).all(axis=1), (device <= 0).all(axis=1)])
-        counted = bases.counts(kind, times, alone & runs[rows])
-        _, classes, *_ = sums.block_bases.shape
+        counted = bases.counts(ios.kind, times, alone & runs)
+        shape = MOST_BLOCKS, self.block_bases.shape[1]
         for part in (QUEUE, DEVICE):
-            at = (block * classes + kind)[counted[part]]
-            shape = MOST_BLOCKS, classes
+            at = (block * shape[1] + ios.kind)[counted[part]]
             many = np.bincount(at, minlength=shape[0] * shape[1]).reshape(shape)
-            sums.block_bases[:, :, part, 0] += many
+            self.block_bases[:, :, part, 0] += many
             ns = sum_by(at, times[part][counted[part]], shape[0] * shape[1])
-            sums.block_bases[:, :, part, 1] += ns.reshape(shape)
-        mine = np.flatnonzero(row[rows] >= 0)
-        if self.calls is not None:  # which wait for I/O of all
-            mine = np.arange(len(rows))
-        if not len(mine):
+            self.block_bases[:, :, part, 1] += ns.reshape(shape)
+        if self.calls is None:  # which wait for I/O of all
+            mine = np.flatnonzero(row >= 0)
+            ios, row, block = ios.take(mine), row[mine], block[mine]
+            queue, device = queue[mine], device[mine]
+        if not len(ios):
             return
-        ios, row, block = ios.take(rows[mine]), row[rows[mine]], block[mine]
-        asked, latency = row >= 0, ios.complete - ios.queue
-        victim = np.where(asked, row, len(sums.ios) - 1)
+        victim = np.where(row >= 0, row, len(sums.ios) - 1)
         found, _, place = distinct_values(victim << 31 | ios.kind)
         of = [self._pair_of.get((p >> 31, p & (1 << 31) - 1), NEVER) for p in found.tolist()]
         pair = np.array(of, np.int64)[place]
         pair = np.where(pair >= 0, block * max(len(self.learned.pairs), 1) + pair, NEVER)
-        cells = sums.add(ios, row, queue[mine], device[mine], pair)
-        at, shape = block * len(sums.ios) + victim, sums.block_ios.shape
-        sums.block_ios += np.bincount(at, minlength=sums.block_ios.size).reshape(shape)
-        sums.block_ns += sum_by(at, latency, sums.block_ns.size).reshape(shape)
-        sums.based += bases.sources(ios.kind[asked], ios.queue[asked])
-        if self.course is not None:
-            self.course.add(ios.complete, victim, cells)
+        cells = sums.add(ios, row, queue, device, pair)
+        at, shape = block * len(sums.ios) + victim, self.block_ios.shape
+        self.block_ios += np.bincount(at, minlength=self.block_ios.size).reshape(shape)
+        ns = sum_by(at, ios.complete - ios.queue, self.block_ns.size)
+        self.block_ns += ns.reshape(shape)
+        if (course := self.course) is not None:
+            slot = np.clip((ios.complete - course.origin) // course.width, 0, course.slots - 1)
+            found, _, place = distinct_values(slot * len(sums.ios) + victim)
+            into = course.cells.reshape(-1, course.cells.shape[2])
+            added = np.zeros((len(found), into.shape[1]), np.int64)
+            share_loops.add_rows(place, cells, added)
+            into[found] += added
+            course.ios.reshape(-1)[found] += np.bincount(place, minlength=len(found))
         if self.calls is not None:
             self.calls.add_cells(ios, cells)
 

@@ -9,13 +9,14 @@ that the device has; while it writes its log, as the time of the journal's bios.
 
 from collections import Counter
 from collections.abc import Callable
+from itertools import repeat
 
 import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.company import Batch, Ios, others_work
+from biotrail.converters.analysis.blame.company import Batch, Ios, Pieces, others_work
 from biotrail.converters.analysis.blame.experiment import Trial
-from biotrail.converters.analysis.blame.parties import Writers
+from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part, parts_of
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
@@ -108,7 +109,7 @@ class _Vectors:
 
 
 class CallBlame:
-    def __init__(self, context: Context, parties: Writers, slots: int, trial: Trial | None) -> None:
+    def __init__(self, context: Context, parties: Parties, slots: int, trial: Trial | None) -> None:
         self._context, self._parties, self._slots = context, parties, slots
         self._trial = trial
         width = slots + _OF_CELLS
@@ -127,10 +128,11 @@ class CallBlame:
         """(row of the thread, number of the call, whether a 32-bit program's) → ns by column."""
         self.count: Counter[tuple[int, int, bool]] = Counter()
 
-    def add(self, window: Lifecycles) -> None:
+    def add(self, window: Lifecycles) -> int:
+        """Return the earliest time (ns) of which requests are still needed."""
         path = window.path
         if path is None:
-            return
+            return FAR
         calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
         if self._trial is not None:
             self._trial.add_calls(calls)
@@ -148,6 +150,8 @@ class CallBlame:
         self._ready = np.concatenate([self._ready, new])
         held = path.held.take((path.held.entry != NEVER) & (path.held.held != NEVER))
         self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
+        began = self._commits.flushing
+        return int(began[began != NEVER].min(initial=FAR))
 
     def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
         """Return for how many ns a commit's thread was ready to run while it committed."""
@@ -162,11 +166,6 @@ class CallBlame:
             found[rows] = until[last] - until[first]
         self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
         return found
-
-    def needs_since(self) -> int:
-        """Return the earliest time (ns) of which requests are still needed."""
-        began = self._commits.flushing
-        return int(began[began != NEVER].min(initial=FAR))
 
     def add_cells(self, ios: Ios, cells: I64) -> None:
         called = np.flatnonzero(ios.entry != NEVER)
@@ -206,9 +205,20 @@ class CallBlame:
         commits, begun = commits.take(known), begun[known]
         cells = np.zeros((len(commits), self._slots + len(_KINDS)), np.int64)
         if batch is not None and len(commits):
-            phase = commits.logging - commits.flushing
-            work = self._beside(commits, batch, slot, weight)
-            cells[:, : self._slots] = _divided(phase, work)[0]
+            # While it writes files' data, as I/O of its disk that nothing is a part of.
+            devs, _, place = distinct_values(commits.dev)
+            disks = [self._context.disk_of(dev) for dev in devs.tolist()]
+            begin, end = commits.flushing, commits.logging
+            none, no = np.full(len(commits), NEVER), np.zeros(len(commits), np.bool_)
+            phases = Ios(
+                none, np.array(disks, np.int64)[place], none, none, none, begin, begin, end, no, no,
+                none, none, no, no,
+            )  # fmt: skip
+            asked = Batch(phases, batch.served, Pieces.none(), batch.until)
+            every, work = np.arange(len(commits)), np.zeros((len(commits), self._slots), np.int64)
+            for rows, _, device in others_work(asked, every, slot, weight, self._slots):
+                work[rows] = np.maximum(device, 0)
+            cells[:, : self._slots] = _divided(end - begin, work)[0]
         self._add_journal(commits, cells)
         rest = np.maximum(commits.end - begun - cells.sum(axis=1), 0)
         cpu = np.minimum(self._without_a_cpu(commits, begun), rest)
@@ -219,21 +229,6 @@ class CallBlame:
         self._begun.add(dev, number, begun[:, None])
         self._begun.forget(int(number.max(initial=0)) - MOST_COMMITS)
         self._of_commits.forget(int(number.max(initial=0)) - MOST_COMMITS)
-
-    def _beside(self, commits: Commits, batch: Batch, slot: I64, weight: I64) -> I64:
-        devs, _, place = distinct_values(commits.dev)
-        disks = np.array([self._context.disk_of(dev) for dev in devs.tolist()], np.int64)[place]
-        none, no = np.full(len(commits), NEVER), np.zeros(len(commits), np.bool_)
-        begin, end = commits.flushing, commits.logging
-        phases = Ios(
-            none, disks, none, none, none, begin, begin, end, no, no, none,
-            none, no, no,
-        )  # fmt: skip
-        found = np.zeros((len(commits), self._slots), np.int64)
-        asked = Batch(phases, batch.served, batch.pieces.take(np.zeros(0, np.int64)), batch.until)
-        for one in others_work(asked, np.arange(len(commits)), slot, weight, self._slots):
-            found[one.rows] = one.device
-        return np.maximum(found, 0)
 
     def _add_journal(self, commits: Commits, cells: I64) -> None:
         """Add the time that the journal's bios add to their commits, as these bios' time."""
@@ -336,39 +331,35 @@ class CallBlame:
         """slots: (victim's name, culprit's name). wanted: whether a victim's name is asked for."""
         by_name: dict[tuple[str, str], tuple[int, I64]] = {}
         for key, cells in self.sums.items():
-            name = self.names(*key)
-            count, before = by_name.get(name, (0, np.zeros_like(cells)))
-            by_name[name] = count + self.count[key], before + cells
-        found = [
-            CallVictim(name, call, count, int(cells.sum()), _parts(name, cells, slots))
-            for (name, call), (count, cells) in by_name.items()
-            if wanted(name)
-        ]
+            names = self.names(*key)
+            count, before = by_name.get(names, (0, np.zeros_like(cells)))
+            by_name[names] = count + self.count[key], before + cells
+        found = []
+        for (name, call), (count, cells) in by_name.items():
+            if not wanted(name):
+                continue
+            culprits: Counter[str] = Counter()
+            own = 0
+            for (victim, culprit), ns in zip(slots, cells.tolist(), strict=False):
+                if victim == name and victim != OTHERS:
+                    own += ns
+                else:
+                    culprits[culprit] += ns
+            service, device, unknown, *others = cells[len(slots) :].tolist()
+            parts = parts_of(service, own, culprits, device, unknown)
+            # Nearly no time with I/O: what a share of it owes is the thread's own.
+            owed = min(parts[0].wait_ns, 0)
+            parts[0].wait_ns -= owed
+            others[0] += owed
+            parts += map(Part, _KINDS[_OF_CELLS:], repeat(None), others)
+            parts = [part for part in parts if part.wait_ns]
+            found.append(CallVictim(name, call, count, int(cells.sum()), parts))
         return sorted(found, key=lambda one: (-one.wait_ns, one.name, one.call))
 
     def names(self, task: int, number: int, foreign: bool) -> tuple[str, str]:
         assert self._tasks is not None
         call = name_of_call(number, foreign, self._context.machine) or "unknown"
         return self._parties.of_task(self._tasks, task), call
-
-
-def _parts(name: str, cells: I64, slots: list[tuple[str, str]]) -> list[Part]:
-    """Negative sums go to the device, or own service."""
-    culprits: Counter[str] = Counter()
-    own = 0
-    for (victim, culprit), ns in zip(slots, cells.tolist(), strict=False):
-        if victim == name and victim != OTHERS:
-            own += ns
-        else:
-            culprits[culprit] += ns
-    service, device, unknown, *others = cells[len(slots) :].tolist()
-    parts = parts_of(service, own, culprits, device, unknown)
-    # Nearly no time with I/O: what a share of it owes is the thread's own.
-    owed = min(parts[0].wait_ns, 0)
-    parts[0].wait_ns -= owed
-    others[0] += owed
-    parts += [Part(kind, None, ns) for kind, ns in zip(_KINDS[_OF_CELLS:], others, strict=True)]
-    return [part for part in parts if part.wait_ns]
 
 
 def _divided(amount: I64, vectors: I64) -> tuple[I64, I64]:

@@ -10,7 +10,6 @@ from biotrail.converters.analysis.blame.bases import DEVICE, ENOUGH, QUEUE
 from biotrail.converters.analysis.blame.blame import Course, Second, distribution
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.tree import (
-    BASES,
     OTHERS,
     Blamed,
     CallVictim,
@@ -65,7 +64,7 @@ def close(second: Second) -> Blamed:
         calls=calls,
         named=everybody_recorded(context),
         stretch_ns=learned.bases.stretches.width,
-        based={name: sums.based.get(name, 0) for name in BASES},
+        based=dict(sums.based),
         shared=sorted(context.device_name(dev) for dev in sums.shared),
         experiment=experiment,
     )
@@ -83,7 +82,7 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         without=[],
         small_ns=waited.untold,
     )
-    keys = {number: key for key, number in second.company.classes.numbers.items()}
+    keys = {number: key for key, number in second.company.classes.items()}
     blame = sum(max(ns, 0) for ns in waited.behind.values())
     for culprit, ns in sorted(waited.behind.items(), key=lambda one: (-one[1], one[0])):
         if culprit == OTHERS or ns < TELLING_SHARE * found.wait_ns or ns <= 0:
@@ -135,9 +134,9 @@ def by_slot(second: Second, course: Course) -> BlameSlots:
 
 class _Draws:
     def __init__(self, second: Second) -> None:
-        learned, sums = second.learned, second.sums
-        self._learned, self._sums = learned, sums
-        has_io = sums.block_ios.any(axis=1) | sums.block_bases.any(axis=(1, 2, 3))
+        learned = second.learned
+        self._second = second
+        has_io = second.block_ios.any(axis=1) | second.block_bases.any(axis=(1, 2, 3))
         self._blocks = np.flatnonzero(has_io)
         count = len(self._blocks)
         self.enough = count >= _LEAST_BLOCKS
@@ -145,12 +144,14 @@ class _Draws:
         draws = np.random.default_rng(_SEED)
         times = draws.multinomial(count, np.full(max(count, 1), 1 / max(count, 1)), size=_DRAWS)
         self._times = times.astype(np.float64) if self.enough else np.zeros((0, count))
-        stretch = learned.bases.stretches.of(learned.blocks.begin(self._blocks))
+        width = learned.blocks.width
+        begin = (self._blocks + learned.blocks.first // width) * width
+        stretch = begin // learned.bases.stretches.width
         stretches, stretch_of = np.unique(stretch, return_inverse=True)
         self._bases: dict[int, NDArray[np.float64]] = {}
         """Class → (draws, blocks, 2 parts), ns."""
         for kind in {kind for _, kind in learned.pairs}:
-            given = sums.block_bases[self._blocks, kind].astype(np.float64)
+            given = second.block_bases[self._blocks, kind].astype(np.float64)
             found = np.empty((len(self._times), count, 2))
             for part in (QUEUE, DEVICE):
                 number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
@@ -168,12 +169,13 @@ class _Draws:
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
         """None: too few were without company. wait_ns: waited behind the culprit's I/O."""
-        sums, bases = self._sums, self._learned.bases
+        second, learned = self._second, self._second.learned
+        sums, bases = second.sums, learned.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, slots].sum(axis=2)
         blamed = np.zeros(len(self._times))
         by_class: dict[int, float] = {}
-        for place, (victim, kind) in enumerate(self._learned.pairs):
+        for place, (victim, kind) in enumerate(learned.pairs):
             if victim != row:
                 continue
             mine = factors[:, place]  # (blocks, 4)
@@ -193,9 +195,9 @@ class _Draws:
             return None
         ios, waited = int(sums.ios[row]), int(sums.cells[row].sum())
         between = None  # the 95 % interval of the mean without what is blamed
-        if self.enough and np.count_nonzero(sums.block_ios[:, row]) >= _LEAST_BLOCKS:
-            drawn = self._times @ sums.block_ios[self._blocks, row]
-            means = self._times @ sums.block_ns[self._blocks, row] - blamed
+        if self.enough and np.count_nonzero(second.block_ios[:, row]) >= _LEAST_BLOCKS:
+            drawn = self._times @ second.block_ios[self._blocks, row]
+            means = self._times @ second.block_ns[self._blocks, row] - blamed
             means = means[drawn > 0] / drawn[drawn > 0]
             low, high = np.quantile(means, [0.025, 0.975]).tolist()
             between = max(low, 0.0), max(high, 0.0)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.journals import AwaitedCommits, named
-from biotrail.converters.analysis.blame.parties import Parties, Writers
+from biotrail.converters.analysis.blame.journals import AwaitedCommits
+from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.calls.keys import rows_of
@@ -47,42 +47,6 @@ MOST_CLASSES = 4096
 _SUBMITTING = frozenset({"io_submit", "io_uring_enter"})
 PREFLUSH, FUA = 1, 2
 _FLAG_BITS, _SIZE_BITS = 2, 6
-
-
-class Classes:
-    """Numbers of classes of I/O: device, operation, size rounded up to a power of 2, flushes."""
-
-    def __init__(self, context: Context, most: int = MOST_CLASSES) -> None:
-        self.numbers: dict[int, int] = {}
-        self._most = most
-        self._preflush = np.uint32(context.flag_mask("PREFLUSH"))
-        self._fua = np.uint32(context.flag_mask("FUA"))
-        self._flush = context.op_number("flush")
-
-    def of(self, table: Bios | Requests) -> tuple[I64, Bool]:
-        """Return (number of each row's class, whether flushes are a part of it).
-
-        An empty write with PREFLUSH is a flush. Of requests flags do not count: the requests for
-        the flushes are others.
-        """
-        op = (table.opf & OP_MASK).astype(np.int64)
-        pre, fua = (table.opf & self._preflush) != 0, (table.opf & self._fua) != 0
-        empty = (table.bytes == 0) & pre
-        op = np.where(empty & (self._flush >= 0), self._flush, op)
-        flags = np.where(empty, 0, pre * PREFLUSH + fua * FUA)
-        if isinstance(table, Requests):
-            flags[:] = 0
-        # The number of bits of n - 1 is log2 of n rounded up.
-        size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
-        key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
-        names, _, place = distinct_values(key << _FLAG_BITS | flags)
-        known = []
-        for name in names.tolist():
-            if len(self.numbers) < self._most:
-                known.append(self.numbers.setdefault(name, len(self.numbers)))
-            else:
-                known.append(self.numbers.get(name, self._most - 1))
-        return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
 
 
 @dataclass
@@ -167,7 +131,7 @@ def everybody_recorded(context: Context) -> bool:
 class Company:
     """Makes batches of windows in the log's order; see the module's docstring.
 
-    by: parties of victims and of culprits. long, commits: of an earlier pass; None: first. most:
+    by: dimensions of victims and of culprits. long, commits: of an earlier pass; None: first. most:
     classes of I/O.
     """
 
@@ -175,18 +139,25 @@ class Company:
         self,
         context: Context,
         choice: Choice,
-        by: tuple[Parties, Parties],
-        long: Served | None,
-        commits: AwaitedCommits | None,
+        by: tuple[str, str],
+        long: Served | None = None,
+        commits: AwaitedCommits | None = None,
         most: int = MOST_CLASSES,
     ) -> None:
-        self.classes = Classes(context, most)
+        self.context, self._choice = context, choice
+        victims = Parties(by[0], context)
+        self.by = (victims, victims if by[0] == by[1] else Parties(by[1], context))
+        self.classes: dict[int, int] = {}
+        """Device, operation, size and flushes of a class, packed → its number."""
+        self._most = most
+        self._preflush = np.uint32(context.flag_mask("PREFLUSH"))
+        self._fua = np.uint32(context.flag_mask("FUA"))
+        self._flush = context.op_number("flush")
         self.counts = Counts()
         self.needed = FAR
         """ns from which requests are needed for anything but bios."""
         self.long: list[Served] = []
         self.devices: set[int] = set()
-        self.context, self._choice, self._by = context, choice, by
         self._given, self._commits = long, commits
         self._submitting = numbers(_SUBMITTING, context.machine)
         self._ios: list[Ios] = []
@@ -197,14 +168,41 @@ class Company:
         self._named = NEVER
         """ns up to which flush requests have their parties."""
 
-    def add(self, window: Lifecycles) -> Batch | None:
+    def add(self, window: Lifecycles | None) -> Batch | None:
+        """Return the bios of which all is known now, if any; window None: after the last one."""
+        if window is None:
+            self.needed = FAR
+            return self._batch(FAR, FAR)
         self._take(window)
-        until = window.end - LONG_NS - _SETTLED_NS
         queued = window.open_bios.queue[window.open_bios.queue != NEVER]
+        until = window.end - LONG_NS - _SETTLED_NS
         return self._batch(until, int(queued.min(initial=FAR)))
 
-    def finish(self) -> Batch | None:
-        return self._batch(FAR, FAR)
+    def _classes_of(self, table: Bios | Requests) -> tuple[I64, Bool]:
+        """Return (number of each row's class, whether flushes are a part of it).
+
+        A class is a device, an operation, a size rounded up to a power of 2, and flushes. An empty
+        write with PREFLUSH is a flush. Of requests flags do not count: the requests for the flushes
+        are others.
+        """
+        op = (table.opf & OP_MASK).astype(np.int64)
+        pre, fua = (table.opf & self._preflush) != 0, (table.opf & self._fua) != 0
+        empty = (table.bytes == 0) & pre
+        op = np.where(empty & (self._flush >= 0), self._flush, op)
+        flags = np.where(empty, 0, pre * PREFLUSH + fua * FUA)
+        if isinstance(table, Requests):
+            flags[:] = 0
+        # The number of bits of n - 1 is log2 of n rounded up.
+        size = np.frexp(np.maximum(table.bytes, 1) - 1.0)[1].astype(np.int64)
+        key = (table.dev.astype(np.int64) << 8 | op) << _SIZE_BITS | size
+        names, _, place = distinct_values(key << _FLAG_BITS | flags)
+        known = []
+        for name in names.tolist():
+            if len(self.classes) < self._most:
+                known.append(self.classes.setdefault(name, len(self.classes)))
+            else:
+                known.append(self.classes.get(name, self._most - 1))
+        return np.array(known, np.int64)[place], (op == self._flush) | (flags != 0)
 
     def _take(self, window: Lifecycles) -> None:
         own_is_left_out = window.own is not None
@@ -212,36 +210,25 @@ class Company:
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
         samples = of_bios(bios, window.bio_stages, self.context)
-        no_rows = np.zeros(0, np.int64)
-        victim = self._by[0].codes(window, samples)
-        culprit = victim if self._by[1] is self._by[0] else self._by[1].codes(window, samples)
+        by_victim, by_culprit = self.by
+        victim = by_victim.codes(window, samples)
+        culprit = victim if by_culprit is by_victim else by_culprit.codes(window, samples)
         journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)
         if self._commits is not None and journal.any():
             own = journal & (bios.page != PageKind.FILE)
             if culprit is victim:
                 culprit = victim.copy()
-            named(
-                self._commits,
-                bios.number,
-                bios.tid.astype(np.int64),
-                bios.queue,
-                own,
-                (victim, culprit),
-            )
+            tid = bios.tid.astype(np.int64)
+            self._commits.name(bios.number, tid, bios.queue, own, (victim, culprit))
         # What lower devices do for a bio is of whoever queued that, not of a worker (loop, dm).
-        top, has_top = rows_of(bios.number, bios.family) if len(bios) else (no_rows, no_rows > 0)
+        top, has_top = rows_of(bios.number, bios.family)
         top = np.where(has_top, top, np.arange(len(bios)))
-        if isinstance(self._by[0], Writers):
-            victim = victim[top]
-        if isinstance(self._by[1], Writers):
-            culprit = culprit[top]
-        journal = journal[top]
-        kind, flushes = self.classes.of(bios)
+        victim = victim[top] if by_victim.of_writers else victim
+        culprit = culprit[top] if by_culprit.of_writers else culprit
+        kind, flushes = self._classes_of(bios)
         parents = np.concatenate([bios.parent, window.open_bios.parent])
         parents = np.sort(parents[parents != NEVER], kind="stable")
-        leaf = np.ones(len(bios), np.bool_)
-        if len(parents):
-            leaf = ~rows_of(parents, bios.number)[1]
+        leaf = ~rows_of(parents, bios.number)[1]
         # The recording's own I/O, where it is left out, is no victim, but may be a culprit.
         chosen = self._choice.mask(bios, window.tasks)
         if not self._choice.all:
@@ -258,40 +245,21 @@ class Company:
         op_flush = flushes & (bios.bytes == 0)
         issue = np.where(op_flush | (issue > bios.complete), bios.queue, issue)
         entry, tid, submitted = self._calls_of(window)
-        entry, tid, submitted = entry[top], tid[top], submitted[top]
         ios = Ios(
-            bios.number,
-            bios.dev.astype(np.int64),
-            victim,
-            culprit,
-            kind,
-            bios.queue,
-            issue,
-            np.maximum(bios.complete, bios.queue),
-            flushes,
-            chosen,
-            tid,
-            entry,
-            journal,
-            submitted,
-        )
+            bios.number, bios.dev.astype(np.int64), victim, culprit, kind, bios.queue, issue,
+            np.maximum(bios.complete, bios.queue), flushes, chosen, tid[top], entry[top],
+            journal[top], submitted[top],
+        )  # fmt: skip
         self._ios.append(ios.take(known))
         self._served.append(self._requests(window, victim, culprit))
         self._pieces.append(Pieces(window.edges.bio, window.edges.request))
         alone = ios.take(known & unserved)
         self._served.append(
             Served(
-                alone.number,
-                alone.dev,
-                alone.victim,
-                alone.culprit,
-                alone.kind,
-                alone.queue,
-                alone.complete,
-                np.zeros(len(alone), np.bool_),
-                alone.complete,
+                alone.number, alone.dev, alone.victim, alone.culprit, alone.kind, alone.queue,
+                alone.complete, np.zeros(len(alone), np.bool_), alone.complete,
             )
-        )
+        )  # fmt: skip
         self._pieces.append(Pieces(alone.number, alone.number))
 
     def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
@@ -315,24 +283,22 @@ class Company:
         ended = issued & (requests.complete != NEVER) & (requests.complete >= requests.issue)
         self.counts.without_end += int((issued & ~ended).sum())
         rows = np.flatnonzero(ended)
-        kind, _ = self.classes.of(requests)
+        kind, _ = self._classes_of(requests)
+        party, over = np.full((2, len(rows)), NEVER), requests.complete[rows]
         top, known = rows_of(bios.number, requests.family[rows])
-        if not len(bios):
-            known, top = np.zeros(len(rows), np.bool_), np.zeros(len(rows), np.int64)
-            victim = culprit = np.zeros(1, np.int64)
-            over = requests.complete[rows]
-        else:
-            over = np.where(known, bios.complete[top], NEVER)
+        top = top[known]
+        party[0, known], party[1, known] = victim[top], culprit[top]
+        over[known] = np.maximum(over[known], bios.complete[top])
         return Served(
             requests.number[rows],
             requests.dev[rows].astype(np.int64),
-            np.where(known, victim[top], NEVER),
-            np.where(known, culprit[top], NEVER),
+            party[0],
+            party[1],
             kind[rows],
             requests.issue[rows],
             requests.complete[rows],
             requests.kind[rows] == RequestKind.FLUSH,
-            np.maximum(over, requests.complete[rows]),
+            over,
         )
 
     def _batch(self, until: int, queued: int) -> Batch | None:
@@ -393,19 +359,14 @@ def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
         served.culprit[mine[good]] = ios.culprit[first[good]]
 
 
-@dataclass
-class OthersWork:
-    """What stood beside bios of one device, by slot: (n, slots) of weight times ns."""
-
-    rows: I64
-    queue: I64
-    device: I64
-
-
 def others_work(
     batch: Batch, rows: I64, slot: I64, weight: I64, slots: int
-) -> Iterator[OthersWork]:
-    """Device by device. rows: of `batch.ios`. slot, weight: by row of `batch.served`."""
+) -> Iterator[tuple[I64, I64, I64]]:
+    """Yield what stood beside bios: device by device (rows of its bios, queue, device).
+
+    queue, device: (bios, slots) of weight times ns, from Q to D and from D to C. rows: of
+    `batch.ios`. slot, weight: by row of `batch.served`.
+    """
     ios, served = batch.ios, batch.served
     for dev in distinct_values(ios.dev[rows])[0].tolist():
         mine = rows[ios.dev[rows] == dev]
@@ -434,42 +395,23 @@ def others_work(
                     np.zeros((slots, 3), np.int64),
                 )
             asked = asked[~ios.flushes[mine[asked // 3]]]  # flushes are a part of what flushes
-        _less_own(batch, mine, theirs, times, slot, weight, queue, device)
-        yield OthersWork(mine, queue, device)
-
-
-def _less_own(
-    batch: Batch,
-    mine: I64,
-    theirs: I64,
-    times: I64,
-    slot: I64,
-    weight: I64,
-    queue: I64,
-    device: I64,
-) -> None:
-    """Take a bio's own requests out of what stands beside it, in place; flushes are out already."""
-    ios, served = batch.ios, batch.served
-    bio, has_bio = _found(ios.number[mine], batch.pieces.bio)
-    request, has_request = _found(served.number[theirs], batch.pieces.request)
-    good = has_bio & has_request
-    place, own = bio[good], theirs[request[good]]
-    both = np.sort(place * len(served) + own)
-    again = both[1:] == both[:-1]
-    if again.any():  # two pieces in one request are one
-        both = both[np.concatenate([[True], ~again])]
+        # A bio's own requests do not stand beside it.
+        bio, has_bio = _found(ios.number[mine], batch.pieces.bio)
+        request, has_request = _found(served.number[theirs], batch.pieces.request)
+        good = has_bio & has_request
+        # Two pieces in one request are one.
+        both = np.unique(bio[good] * len(served) + theirs[request[good]])
         place, own = both // len(served), both % len(served)
-    data = ~served.flush[own]
-    place, own = place[data], own[data]
-    share_loops.less_own(
-        place, slot[own], weight[own], served.issue[own], served.end[own], times, queue, device
-    )
+        data = ~served.flush[own]  # flushes are out already
+        place, own = place[data], own[data]
+        share_loops.less_own(
+            place, slot[own], weight[own], served.issue[own], served.end[own], times, queue, device
+        )
+        yield mine, queue, device
 
 
 def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
     """Return (row of each wanted number in `numbers`, whether it is there)."""
-    if not len(numbers):
-        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
     if (numbers[1:] > numbers[:-1]).all():
         return rows_of(numbers, wanted)
     order = np.argsort(numbers, kind="stable")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.blame.parties import Parties, Writers
+from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.events.distinct import looked_up
 from biotrail.converters.events.tables import I64, NEVER, U32, Bool, Lifecycles
 
@@ -30,17 +30,27 @@ class AwaitedCommits:
     """Code of the party, by victims' dimension; NEVER: not known."""
     culprit: I64
 
-    def parties(self, commit: I64, number: I64) -> tuple[I64, I64]:
-        """Return the parties that bios are dealt to.
+    def name(self, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]) -> None:
+        """Give the journals' bios (rows) the parties that waited for their commits, in place.
 
-        commit: row of each bio's. What a bio's number decides is the same however a log is cut;
-        multiples of the golden ratio spread evenly.
+        What a bio's number decides is the same however a log is cut; multiples of the golden ratio
+        spread evenly.
         """
-        spread = number.view(np.uint64) * np.uint64(_GOLDEN)
+        spread = numbers.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
-        row = np.searchsorted(self.until, commit + place, side="right")
-        row = np.minimum(row, len(self.until) - 1)
-        return self.victim[row], self.culprit[row]
+        mine = np.flatnonzero(rows)
+        for one in np.unique(tid[mine]).tolist():
+            first, last = np.searchsorted(self.tid, [one, one + 1])
+            bios = mine[tid[mine] == one]
+            at = first + np.searchsorted(self.end[first:last], queue[bios])
+            bios, at = bios[at < last], at[at < last]
+            began = self.begin[at] <= queue[bios]
+            bios, at = bios[began], at[began]
+            row = np.searchsorted(self.until, at + place[bios], side="right")
+            row = np.minimum(row, len(self.until) - 1)
+            for code, party in zip(codes, (self.victim, self.culprit), strict=True):
+                given = party[row]
+                code[bios[given != NEVER]] = given[given != NEVER]
 
 
 class Waiters:
@@ -73,7 +83,7 @@ class Waiters:
         waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
         codes = np.full((len(waited), 2), NEVER)
         for side, by in enumerate(self._by):
-            if isinstance(by, Writers):  # NEVER: the thread did no I/O
+            if by.of_writers:  # NEVER: the thread did no I/O
                 codes[:, side] = looked_up(by.code_of_task, waited[:, 1], NEVER)
         good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)
         waited = np.stack([waited[:, 0], codes[:, 0], codes[:, 1], waited[:, 2]], axis=1)[good]
@@ -115,20 +125,3 @@ def _added_up(rows: I64) -> I64:
     found = rows[begin]
     found[:, -1] = np.add.reduceat(rows[:, -1], begin)
     return found
-
-
-def named(
-    commits: AwaitedCommits, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]
-) -> None:
-    """Give the journals' bios (rows) the parties that waited for their commits, in place."""
-    mine = np.flatnonzero(rows)
-    for one in np.unique(tid[mine]).tolist():
-        first, last = np.searchsorted(commits.tid, [one, one + 1])
-        bios = mine[tid[mine] == one]
-        at = first + np.searchsorted(commits.end[first:last], queue[bios])
-        there = at < last
-        bios, at = bios[there], at[there]
-        began = commits.begin[at] <= queue[bios]
-        bios, at = bios[began], at[began]
-        for code, given in zip(codes, commits.parties(at, numbers[bios]), strict=True):
-            code[bios[given != NEVER]] = given[given != NEVER]

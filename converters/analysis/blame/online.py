@@ -18,13 +18,11 @@ from biotrail.converters.analysis.blame.blame import (
     Names,
     Row,
     Shares,
-    Tally,
-    learn,
-    slots_of,
-    weights,
+    count_up,
+    names_of,
+    work_of,
 )
 from biotrail.converters.analysis.blame.company import Batch, Company, Ios, others_work
-from biotrail.converters.analysis.blame.parties import parties
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.figures import as_row
@@ -89,22 +87,13 @@ def waits_of(blamed: Blamed) -> Waits:
 
 @dataclass
 class Cells:
+    """I/Os of one device that have settled."""
+
     ios: Ios
     cells: I64
     """(n, slots + 3) ns: I/O of each slot, own service, device alone, unknown."""
     row: I64
     names: Names
-
-    def behind(self) -> I64:
-        """Return each I/O's cells of others' I/O; 0 where the I/O is its own."""
-        mine = self.cells[:, : len(self.names.slots)]
-        return np.where(self.names.own[self.row] != 0, 0, mine)
-
-
-@dataclass
-class Settled:
-    waits: Waits
-    each: list[Cells]
 
 
 class Online:
@@ -115,59 +104,49 @@ class Online:
 
     def __init__(self, context: Context, by: str) -> None:
         self._options = BlameOptions((by, by))
-        self._by = (parties(by, context),) * 2
-        self._company = Company(context, Choice(context), self._by, None, None, MOST_CLASSES)
+        self._company = Company(context, Choice(context), self._options.by)
         self._long = 0
         self._told: Counter[str] = Counter()
         self._learner = Learner(most=None)
         self._bases = Bases(self._learner.stretches)
 
-    def add(self, window: Lifecycles) -> Settled:
-        return self._settled(self._company.add(window))
-
-    def finish(self) -> Settled:
-        return self._settled(self._company.finish())
-
-    def _settled(self, batch: Batch | None) -> Settled:
-        self._long += sum(map(len, self._company.long))
-        self._company.long.clear()
-        if batch is None:
-            return Settled(Waits(left_out=self._left_out()), [])
-        bases = self._learn(batch)
-        asked = np.flatnonzero(batch.ios.chosen)  # all but the recording's own
-        ios = batch.ios
-        known = batch.served.take(batch.served.victim >= 0)
-        tally = Tally()
-        tally.add(ios.take(asked), known.victim, known.culprit, known.end - known.issue)
-        names = tally.names(self._by, self._options)
-        shares = Shares(self._company, bases, names)
-        slot, weight = slots_of(names, batch.served), weights(bases, batch.served)
-        row = looked_up(names.row_of, ios.victim, NEVER)
-        each = []
-        for one in others_work(batch, asked, slot, weight, len(names.slots)):
-            mine, pair = ios.take(one.rows), np.full(len(one.rows), NEVER)
-            cells = shares.add(mine, row[one.rows], one.queue, one.device, pair)
-            each.append(Cells(mine, cells, row[one.rows], names))
-        based = bases.sources(ios.kind[asked], ios.queue[asked])
-        rows = {names.victims[at]: shares.row(at) for at in np.flatnonzero(shares.ios).tolist()}
-        return Settled(Waits(rows, based, self._left_out()), each)
-
-    def _left_out(self) -> Counter[str]:
-        counts = self._company.counts
+    def add(self, window: Lifecycles | None) -> tuple[Waits, list[Cells]]:
+        """Return what has settled; window None: after the last one."""
+        company, waits, each = self._company, Waits(), list[Cells]()
+        batch = company.add(window)
+        self._long += sum(map(len, company.long))
+        company.long.clear()
+        if batch is not None:
+            bases, ios = self._learn(batch), batch.ios
+            asked = np.flatnonzero(ios.chosen)  # all but the recording's own
+            known = batch.served.take(batch.served.victim >= 0)
+            waited, had = Counter[int](), Counter[tuple[int, int]]()
+            count_up(waited, (ios.victim[asked],), ios.complete[asked] - ios.queue[asked])
+            count_up(had, (known.victim, known.culprit), known.end - known.issue)
+            names = names_of(company.by, self._options, waited, had)
+            shares = Shares(company, bases, names)
+            slot, weight = work_of(names, bases, batch.served)
+            row = looked_up(names.row_of, ios.victim, NEVER)
+            for rows, queue, device in others_work(batch, asked, slot, weight, len(names.slots)):
+                mine, victim = ios.take(rows), row[rows]
+                cells = shares.add(mine, victim, queue, device, np.full(len(rows), NEVER))
+                each.append(Cells(mine, cells, victim, names))
+            waits.based = shares.based
+            for at in np.flatnonzero(shares.ios).tolist():
+                waits.rows[names.victims[at]] = shares.row(at)
+        counts = company.counts
         numbers = (
             counts.unknown, counts.upper, counts.without_end, self._long, counts.forgotten,
         )  # fmt: skip
         every = Counter(dict(zip(LEFT_OUT, numbers, strict=True)))
-        fresh = every - self._told
-        self._told = every
-        return fresh
+        waits.left_out, self._told = every - self._told, every
+        return waits, each
 
     def _learn(self, batch: Batch) -> Bases:
         """Where an I/O's stretch has not ENOUGH yet, the one before stands for it."""
         learner, bases, ios = self._learner, self._bases, batch.ios
-        learn(learner, batch)
-        step = learner.stretches.of(ios.queue)
-        now = int(step.max())
+        learner.add(batch)
+        now = int(ios.queue.max()) // learner.stretches.width
         learner.forget(now - 1)
         for old in [key for key in bases.of_stretch if key[1] < now - 1]:
             del bases.of_stretch[old]

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import Steps
-from biotrail.converters.analysis.blame.online import Cells, Online, Settled
+from biotrail.converters.analysis.blame.company import Ios
+from biotrail.converters.analysis.blame.online import Cells, Online
 from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, Lifecycles
@@ -27,7 +28,7 @@ MOST_STEPS = 2000
 
 
 class Timeline:
-    """Takes in windows while they are drawn; `finish` before the rest is asked for."""
+    """Takes in windows while they are drawn."""
 
     def __init__(self, context: Context) -> None:
         self._online = Online(context, OWNER)
@@ -39,12 +40,10 @@ class Timeline:
 
     def watching(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         for window in windows:
-            self._add(self._online.add(window))
+            self._add(self._online.add(window)[1])
             yield window
             del window  # not kept while the next is made
-
-    def finish(self) -> None:
-        self._add(self._online.finish())
+        self._add(self._online.add(None)[1])
 
     def behind(self, number: int) -> list[tuple[str, int]]:
         """(culprit, ns), the most first; of the MOST_SLOW slowest I/Os of lowest devices."""
@@ -62,38 +61,33 @@ class Timeline:
             if len(steps):
                 yield name, steps * width, values
 
-    def _add(self, settled: Settled) -> None:
-        for one in settled.each:
-            self._add_slow(one)
-            self._add_waiting(one)
+    def _add(self, settled: list[Cells]) -> None:
+        for one in settled:
+            names, ios = one.names, one.ios
+            own = names.own[one.row] != 0
+            behind = np.where(own, 0, one.cells[:, : len(names.slots)])
+            latency = ios.complete - ios.queue
+            least = min((ns for ns, _ in self._slow.values()), default=-1)
+            full = len(self._slow) >= MOST_SLOW
+            for row in np.argsort(-latency, kind="stable")[:MOST_SLOW].tolist():
+                if full and latency[row] <= least:
+                    break
+                who = Counter[str]()
+                for slot in np.flatnonzero(behind[row] > 0).tolist():
+                    who[names.slots[slot][1]] += int(behind[row, slot])
+                if (unknown := int(one.cells[row, -1])) > 0:
+                    who[UNKNOWN] += unknown
+                self._slow[int(ios.number[row])] = int(latency[row]), who.most_common()
+            if len(self._slow) > MOST_SLOW:
+                self._slow = dict(nlargest(MOST_SLOW, self._slow.items(), key=lambda io: io[1][0]))
+            self._add_waiting(ios, names.victims, one.row, behind.sum(axis=1))
 
-    def _add_slow(self, one: Cells) -> None:
-        latency = one.ios.complete - one.ios.queue
-        rows = np.argsort(-latency, kind="stable")[:MOST_SLOW]
-        least = min((ns for ns, _ in self._slow.values()), default=-1)
-        full = len(self._slow) >= MOST_SLOW
-        behind, slots = one.behind(), [name for _, name in one.names.slots]
-        for row in rows.tolist():
-            if full and latency[row] <= least:
-                break
-            found = Counter[str]()
-            for slot in np.flatnonzero(behind[row] > 0).tolist():
-                found[slots[slot]] += int(behind[row, slot])
-            if (unknown := int(one.cells[row, -1])) > 0:
-                found[UNKNOWN] += unknown
-            self._slow[int(one.ios.number[row])] = int(latency[row]), found.most_common()
-        if len(self._slow) > MOST_SLOW:
-            kept = nlargest(MOST_SLOW, self._slow.items(), key=lambda io: io[1][0])
-            self._slow = dict(kept)
-
-    def _add_waiting(self, one: Cells) -> None:
-        """Spread the time that each I/O waited for others evenly from its Q to its C."""
-        ns, rows = one.behind().sum(axis=1), one.row
-        begin, end = one.ios.queue, one.ios.complete
-        some = (ns != 0) & (end > begin)
+    def _add_waiting(self, ios: Ios, victims: list[str], row: I64, ns: I64) -> None:
+        """Spread the time (ns) that each I/O waited for others evenly from its Q to its C."""
+        some = (ns != 0) & (ios.complete > ios.queue)
         if not some.any():
             return
-        begin, end, ns, rows = begin[some], end[some], ns[some], rows[some]
+        begin, end, ns, row = ios.queue[some], ios.complete[some], ns[some], row[some]
         grown = self._steps.reach(np.concatenate([begin, end]))
         if grown:
             for name, former in self._waiting.items():
@@ -101,9 +95,9 @@ class Timeline:
                 for step, old in former.items():
                     fresh[step >> grown] += old
                 self._waiting[name] = fresh
-        for row in np.unique(rows).tolist():
-            mine = rows == row
-            into = self._waiting.setdefault(one.names.victims[row], Counter())
+        for victim in np.unique(row).tolist():
+            mine = row == victim
+            into = self._waiting.setdefault(victims[victim], Counter())
             first, found = _spread(begin[mine], end[mine], ns[mine], self._steps.width)
             for place in np.flatnonzero(found).tolist():
                 into[first + place] += int(found[place])

@@ -56,29 +56,26 @@ class Comparison:
         )
         self._recordings = [*a.runs, *b.runs, *equal]
         count = 0 if self._design.enough else count
-        self._a, self._b = (
+        self.a, self.b = (
             Side(one, Resampling.of(len(one.times), count, (seed, number)))
             for number, one in enumerate((a, b))
         )
         self._confidence, self._seed, self._count = confidence, seed, count
 
-    def devices(self) -> tuple[list[str], list[str]]:
-        return list(self._a.devices()), list(self._b.devices())
-
     def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
         """pairs: devices to compare (KeyError: no I/O); None: those in both. every: all victims."""
-        in_a, in_b = self._a.devices(), self._b.devices()
+        in_a, in_b = self.a.devices(), self.b.devices()
         chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
         given = pairs is not None
         devices = []
         for name_a, name_b in chosen:
             dev_a, dev_b = in_a[name_a], in_b[name_b]
-            places_a, places_b = self._a.operations(dev_a), self._b.operations(dev_b)
+            places_a, places_b = self.a.operations(dev_a), self.b.operations(dev_b)
             operations = [
                 self._operation(name, places_a.get(name), places_b.get(name))
                 for name in dict.fromkeys([*places_a, *places_b])
             ]
-            depths = _depths(self._a, dev_a), _depths(self._b, dev_b)
+            depths = _depths(self.a, dev_a), _depths(self.b, dev_b)
             devices.append(
                 DeviceDiff(
                     device_a=name_a,
@@ -91,13 +88,13 @@ class Comparison:
             confidence=self._confidence,
             draws=self._count,
             seed=self._seed,
-            a=self._a.report(),
-            b=self._b.report(),
+            a=self.a.report(),
+            b=self.b.report(),
             devices=devices,
-            calls=call_diffs(self._a, self._b, self._confidence),
-            pairs=pair_diffs(self._a, self._b, self._confidence),
-            blame=blame_diffs(self._a, self._b, self._confidence, every=every),
-            blame_by=self._a.recording.slots.blame.by or None,
+            calls=call_diffs(self.a, self.b, self._confidence),
+            pairs=pair_diffs(self.a, self.b, self._confidence),
+            blame=blame_diffs(self.a, self.b, self._confidence, every=every),
+            blame_by=self.a.recording.slots.blame.by or None,
             only_a=[] if given else [n for n in in_a if n not in in_b],
             only_b=[] if given else [n for n in in_b if n not in in_a],
             equal=sum(run.side == EQUAL for run in self._design.runs),
@@ -127,7 +124,7 @@ class Comparison:
         return diff
 
     def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        sides, figures = ((self._a, a), (self._b, b)), []
+        sides, figures = ((self.a, a), (self.b, b)), []
         for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
             # Of requests' stages only D2C: the other ones are compared as stages of bios.
             one, two = (
@@ -145,12 +142,12 @@ class Comparison:
             if every:
                 figures += compared(
                     of,
-                    _of_ios(self._a, one, a, of, whole, stages),
-                    _of_ios(self._b, two, b, of, whole, stages),
+                    _of_ios(self.a, one, a, of, whole, stages),
+                    _of_ios(self.b, two, b, of, whole, stages),
                     self._confidence,
                 )
         first, second = bios
-        own_a, own_b = own_times(first, self._a.recorder), own_times(second, self._b.recorder)
+        own_a, own_b = own_times(first, self.a.recorder), own_times(second, self.b.recorder)
         for figure in figures:
             if figure.unit == "ns" and figure.name == "mean":
                 stage = figure.stage or ""
@@ -364,20 +361,19 @@ def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
     return found
 
 
-def set_aside(figures: Iterable[Figure]) -> None:
-    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained."""
-    figures = list(figures)
-    stages = {(one.of, one.stage) for one in figures if _explained(one)}
+def set_aside(figures: Sequence[Figure]) -> None:
+    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained.
+
+    A mean is explained if the recorder's programs differ by as much as it does, or by more.
+    """
+    stages = set()
+    for one in figures:
+        if one.recorder_a is None or one.recorder_b is None or one.difference is None:
+            continue
+        added = one.recorder_b - one.recorder_a
+        unlike = abs(added) > UNLIKE * max(one.recorder_a, one.recorder_b)
+        if unlike and 0 <= one.difference / added <= 1 + SLACK:
+            stages.add((one.of, one.stage))
     for one in figures:
         if one.unit == "ns" and (one.of, one.stage) in stages:
             one.by_recorder, one.p = True, None
-
-
-def _explained(mean: Figure) -> bool:
-    """Whether the recorder's programs differ by as much as this mean, or by more."""
-    if mean.recorder_a is None or mean.recorder_b is None or mean.difference is None:
-        return False
-    added = mean.recorder_b - mean.recorder_a
-    if abs(added) <= UNLIKE * max(mean.recorder_a, mean.recorder_b):
-        return False
-    return 0 <= mean.difference / added <= 1 + SLACK

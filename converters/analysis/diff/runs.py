@@ -106,19 +106,6 @@ class Run:
 
 
 @dataclass
-class _Spread:
-    """A difference B - A within blocks, and how much runs vary in them."""
-
-    effect: float
-    weight: float
-    """Of the effect: its variance is that of a run divided by this."""
-    squares: float
-    freedom: int
-    used: tuple[int, int]
-    """Runs of A and of B in blocks that have both."""
-
-
-@dataclass
 class Design:
     runs: Sequence[Run]
     hosts: list[str]
@@ -190,8 +177,8 @@ class Design:
             (one, pairs)
             for pairs in (False, True)
             if (one := self._within(scaled, pairs=pairs)) is not None
-            and one.freedom >= _LEAST_FREEDOM
-            and (min(one.used) >= LEAST_RUNS or equal >= LEAST_RUNS)
+            and one[2] >= _LEAST_FREEDOM
+            and (one[3] >= LEAST_RUNS or equal >= LEAST_RUNS)
         ]
         if not spreads:
             figure.difference = figure.b - figure.a
@@ -203,19 +190,40 @@ class Design:
             error = sum(max(1.0, RELATIVE_ERROR * one) for one in (figure.a, figure.b))
             error = error / min(figure.a, figure.b) if ratio else error
         tested = []
-        for spread, pairs in spreads:
+        for (effect, error_of_effect, freedom, _), pairs in spreads:
             share = (_SHARE_OF_PAIRS if pairs else 1 - _SHARE_OF_PAIRS) if spreads[1:] else 1.0
-            off = max(math.sqrt(spread.squares / spread.freedom / spread.weight), _SMALLEST_ERROR)
-            p = t_beyond(max(abs(spread.effect) - error, 0.0) / off, spread.freedom) / share
-            half = student_t(1 - share * (1 - confidence) / 2, spread.freedom) * off + error
-            found = half + student_t(POWER, spread.freedom) * off
-            tested.append((p, half, found, pairs, spread.effect))
+            off = max(error_of_effect, _SMALLEST_ERROR)
+            p = t_beyond(max(abs(effect) - error, 0.0) / off, freedom) / share
+            half = student_t(1 - share * (1 - confidence) / 2, freedom) * off + error
+            tested.append((p, half, half + student_t(POWER, freedom) * off, pairs, effect))
         p, half, _, figure.paired, effect = min(tested)
         figure.p = min(p, 1.0)
-        _set(figure, effect, half, min(found for _, _, found, *_ in tested), ratio)
+        found = min(found for _, _, found, *_ in tested)
+        low, high = effect - half, effect + half
+        figure.differs, figure.why = low > 0 or high < 0, None
+        a = figure.a
+        if ratio:
+            figure.relative, figure.relative_low, figure.relative_high, figure.detectable = (
+                math.expm1(min(log, 700.0)) for log in (effect, low, high, found)
+            )
+            figure.difference, figure.difference_low, figure.difference_high = (
+                a * one for one in (figure.relative, figure.relative_low, figure.relative_high)
+            )
+            return
+        figure.difference, figure.difference_low, figure.difference_high = effect, low, high
+        figure.relative = figure.relative_low = figure.relative_high = None
+        if a:
+            shares = effect / a, low / a, high / a
+            figure.relative, figure.relative_low, figure.relative_high = shares
 
-    def _within(self, values: Mapping[int, float], *, pairs: bool) -> _Spread | None:
-        """None: no block (host, or pair of runs that alternate) has both sides."""
+    def _within(
+        self, values: Mapping[int, float], *, pairs: bool
+    ) -> tuple[float, float, int, int] | None:
+        """Return a difference B - A within blocks: (effect, standard error, freedom, runs).
+
+        runs: of A, or of B if there are fewer, in blocks that have both. None: no block (host, or
+        pair of runs that alternate) has both sides.
+        """
         if pairs and not any(self.pairs[n] >= 0 for n in values):
             return None
         blocks: dict[tuple[str, int], list[list[float]]] = defaultdict(lambda: [[], [], []])
@@ -240,7 +248,9 @@ class Design:
         whole = math.fsum(weight for _, weight in effects)
         effect = math.fsum(one * weight for one, weight in effects) / whole
         squares += math.fsum(weight * (one - effect) ** 2 for one, weight in effects)
-        return _Spread(effect, whole, squares, freedom + len(effects) - 1, (used[A], used[B]))
+        freedom += len(effects) - 1
+        error = math.sqrt(squares / freedom / whole) if freedom else 0.0
+        return effect, error, freedom, min(used)
 
 
 def mark(figures: Iterable[Figure], confidence: float) -> None:
@@ -256,21 +266,3 @@ def mark(figures: Iterable[Figure], confidence: float) -> None:
     bound = max(kept, default=-1.0)
     for one in tested:
         one.changed = one.p is not None and (one.p < level if one.leading else one.p <= bound)
-
-
-def _set(figure: Figure, effect: float, half: float, found: float, ratio: bool) -> None:
-    low, high = effect - half, effect + half
-    figure.differs, figure.why = low > 0 or high < 0, None
-    a = figure.a or 0.0
-    if ratio:
-        figure.relative, figure.relative_low, figure.relative_high, figure.detectable = (
-            math.expm1(min(log, 700.0)) for log in (effect, low, high, found)
-        )
-        figure.difference, figure.difference_low, figure.difference_high = (
-            a * one for one in (figure.relative, figure.relative_low, figure.relative_high)
-        )
-        return
-    figure.difference, figure.difference_low, figure.difference_high = effect, low, high
-    figure.relative = figure.relative_low = figure.relative_high = None
-    if a:
-        figure.relative, figure.relative_low, figure.relative_high = effect / a, low / a, high / a

@@ -3,7 +3,8 @@
 
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, TypeVar
 
@@ -24,6 +25,7 @@ from biotrail.converters.events.tables import (
     I64,
     NO_CPU,
     OP_MASK,
+    Bool,
     Lifecycles,
     PageKind,
     Tasks,
@@ -53,20 +55,25 @@ class Codes(Generic[Value]):
             self.values.append(value)
         return code
 
+    def all_of(self, values: Iterable[Value]) -> I64:
+        return np.array([self.of(value) for value in values], dtype=np.int64)
+
 
 OP_BITS = 8
 """Bits of the operation's number in a place: `dev << OP_BITS | operation` (Samples.place)."""
 
 
+@dataclass
 class Key(ABC):
     """One way of grouping bios. Codes are int64 of at least 0."""
 
+    context: Context
+
     @abstractmethod
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """Return the code of each bio's group: int64 (n,), at least 0.
+        """Return the code of each bio's group, (n,), by the window's bios or their samples.
 
-        samples: of the window's bios, row by row. Windows have to come in the log's order, because
-        keys may number groups as they occur.
+        Windows have to come in the log's order, as keys may number groups as they occur.
         """
 
     @abstractmethod
@@ -76,10 +83,13 @@ class Key(ABC):
         return code
 
 
+def _no_codes() -> I64:
+    return np.zeros(0, dtype=np.int64)
+
+
+@dataclass
 class ByCall(Key):
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._names = Codes[str | None](None)
+    _names: Codes[str | None] = field(default_factory=lambda: Codes[str | None](None))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         found = np.zeros(len(window.bios), dtype=np.int64)
@@ -92,12 +102,11 @@ class ByCall(Key):
         row = row[with_call]
         numbers = paths.call[row].astype(np.int64) * 2 + paths.foreign[row]
         distinct, place = np.unique(numbers, return_inverse=True)
-        machine = self._context.machine
-        codes = [
-            self._names.of(name_of_call(number >> 1, bool(number & 1), machine))
-            for number in distinct.tolist()
-        ]
-        found[with_call] = np.array(codes, dtype=np.int64)[place]
+        machine = self.context.machine
+        names = (
+            name_of_call(number >> 1, bool(number & 1), machine) for number in distinct.tolist()
+        )
+        found[with_call] = self._names.all_of(names)[place]
         return found
 
     def name(self, code: int) -> Name:
@@ -111,16 +120,16 @@ WORKERS = "kworker/"
 """Beginning of the names of the kernel's workers, which write what others asked for."""
 
 
+@dataclass
 class ProcessNames:
     """Names of processes: the last one that each thread-group leader had.
 
     Where the leader was not recorded, names of the process's threads stand for it.
     """
 
-    def __init__(self) -> None:
-        self._read = 0
-        self._leaders: dict[int, str] = {}
-        self._threads: dict[int, dict[str, None]] = {}
+    _read: int = 0
+    _leaders: dict[int, str] = field(default_factory=dict)
+    _threads: dict[int, dict[str, None]] = field(default_factory=dict)
 
     def take(self, tasks: Tasks) -> list[tuple[int, int, str]]:
         """Read and return the rows that are new since the last call: (tid, tgid, name) each."""
@@ -148,15 +157,14 @@ class ProcessNames:
         return ", ".join([*names[:_MOST_NAMES], *(["…"] if len(names) > _MOST_NAMES else [])])
 
 
+@dataclass
 class ByProcess(Key):
     """Key: the process of the thread whose I/O it is, which need not have queued it."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._names = ProcessNames()
-        self._groups = Codes[tuple[int, str, int]]((-1, "", 0))
-        self._of_task = np.zeros(0, dtype=np.int64)
-        self._worker = np.zeros(0, dtype=np.bool_)
+    _names: ProcessNames = field(default_factory=ProcessNames)
+    _groups: Codes[tuple[int, str, int]] = field(default_factory=lambda: Codes((-1, "", 0)))
+    _of_task: I64 = field(default_factory=_no_codes)
+    _worker: Bool = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """The process is that of whom the bio was queued for (`Bios.whom`), else of who queued it.
@@ -166,8 +174,8 @@ class ByProcess(Key):
         """
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
-        new = [self._groups.of((tgid, "" if tgid else comm, 0)) for _, tgid, comm in rows]
-        self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
+        new = self._groups.all_of((tgid, "" if tgid else comm, 0) for _, tgid, comm in rows)
+        self._of_task = np.concatenate([self._of_task, new])
         workers = np.array([comm.startswith(WORKERS) for *_, comm in rows], dtype=np.bool_)
         self._worker = np.concatenate([self._worker, workers])
         task = doers(window.bios)
@@ -176,10 +184,9 @@ class ByProcess(Key):
         for_cgroup = np.flatnonzero(charged & take_or(self._worker, task, False))
         if len(for_cgroup):
             cgroups, at = np.unique(window.bios.cgroup[for_cgroup], return_inverse=True)
-            codes = [
-                self._groups.of((0, WORKERS.rstrip("/"), cgroup)) for cgroup in cgroups.tolist()
-            ]
-            found[for_cgroup] = np.array(codes, dtype=np.int64)[at]
+            name = WORKERS.rstrip("/")
+            codes = self._groups.all_of((0, name, cgroup) for cgroup in cgroups.tolist())
+            found[for_cgroup] = codes[at]
         return found
 
     def name(self, code: int) -> Name:
@@ -188,23 +195,23 @@ class ByProcess(Key):
             return {"process": None, "pid": None, "title": None}
         pid, named, cgroup = self._groups.values[code]
         if cgroup:
-            path = self._context.cgroups.get(cgroup)
+            path = self.context.cgroups.get(cgroup)
             nobody: Name = {"process": named, "pid": None, "title": None}
             return {**nobody, "cgroup": path, "cgroup_id": cgroup}
         process, known = named or self._names[pid], known_id(pid)
-        title = self._context.titles.title(known, process)
+        title = self.context.titles.title(known, process)
         return {"process": process, "pid": known, "title": title}
 
 
+@dataclass
 class ByThread(Key):
-    def __init__(self, context: Context) -> None:
-        self._names = ProcessNames()
-        self._groups = Codes[tuple[int, int, str]]((-1, -1, ""))
-        self._of_task = np.zeros(0, dtype=np.int64)
+    _names: ProcessNames = field(default_factory=ProcessNames)
+    _groups: Codes[tuple[int, int, str]] = field(default_factory=lambda: Codes((-1, -1, "")))
+    _of_task: I64 = field(default_factory=_no_codes)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        new = [self._groups.of(row) for row in self._names.take(window.tasks)]
-        self._of_task = np.concatenate([self._of_task, np.array(new, dtype=np.int64)])
+        new = self._groups.all_of(self._names.take(window.tasks))
+        self._of_task = np.concatenate([self._of_task, new])
         return take_or(self._of_task, doers(window.bios), 0)
 
     def name(self, code: int) -> Name:
@@ -218,15 +225,13 @@ class ByThread(Key):
         }
 
 
+@dataclass
 class ByCgroup(Key):
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._ids = Codes[int]()
+    _ids: Codes[int] = field(default_factory=Codes[int])
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         ids, _, place = distinct_values(window.bios.cgroup)
-        new = [self._ids.of(one) for one in ids.view(np.uint64).tolist()]
-        return np.array(new, dtype=np.int64)[place]
+        return self._ids.all_of(ids.view(np.uint64).tolist())[place]
 
     def name(self, code: int) -> Name:
         """cgroup: path, None if not in the log.
@@ -234,8 +239,8 @@ class ByCgroup(Key):
         cgroup_id: 0 if not known. Beside them what it is: the fields of CgroupName, and its kind as
         `cgroup_kind`.
         """
-        one, names = self._ids.values[code], self._context.cgroup_names
-        path = self._context.cgroups.get(one)
+        one, names = self._ids.values[code], self.context.cgroup_names
+        path = self.context.cgroups.get(one)
         kind = "not known" if path is None else names.name(one).kind
         fields = names.name(one).fields()
         return {"cgroup": path, "cgroup_id": one, **fields, "cgroup_kind": kind}
@@ -271,6 +276,7 @@ The unit of systemd and the slice that it is in; the innermost container or gues
 a group of its own; the pod, of Kubernetes or Podman; and the Kubernetes namespace of that."""
 
 
+@dataclass
 class ByIdentity(ByCgroup):
     """Key: what the cgroup is: all cgroups with the same name are one group.
 
@@ -279,12 +285,10 @@ class ByIdentity(ByCgroup):
     the cgroup has such a name ("none": it has none; "not known": its path is not known).
     """
 
-    def __init__(self, context: Context, word: str) -> None:
-        super().__init__(context)
-        self._fields, self._kind = IDENTITIES[word]
-        self._first: list[int] = []
-        """First code of each code's group, by what was known then: see `_known_at`."""
-        self._known_at = (-1, -1)
+    word: str = "unit"
+    _first: list[int] = field(default_factory=list)
+    """First code of each code's group, by what was known then: see `_known_at`."""
+    _known_at: tuple[int, int] = (-1, -1)
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """Of cgroups that are known to be the same group it is the first one's code."""
@@ -295,7 +299,7 @@ class ByIdentity(ByCgroup):
     def canonical(self, code: int) -> int:
         if code == OTHERS:
             return code
-        known = self._context.cgroup_names.changes, len(self._ids.values)
+        known = self.context.cgroup_names.changes, len(self._ids.values)
         if known != self._known_at:
             first: dict[tuple[str | int | None, ...], int] = {}
             self._first = [
@@ -306,11 +310,11 @@ class ByIdentity(ByCgroup):
         return self._first[code]
 
     def name(self, code: int) -> Name:
-        one, names = self._ids.values[code], self._context.cgroup_names
+        one, names = self._ids.values[code], self.context.cgroup_names
+        fields, kind_of = IDENTITIES[self.word]
         named = names.name(one)
-        found = {field: getattr(named, field) for field in self._fields}
-        kind = self._kind(named) if names.knows(one) else "not known"
-        return {**found, "cgroup_kind": kind}
+        kind = kind_of(named) if names.knows(one) else "not known"
+        return {**{name: getattr(named, name) for name in fields}, "cgroup_kind": kind}
 
 
 _Writer = tuple[int, str, int]
@@ -325,13 +329,12 @@ _OTHERS_PAGES = (
 RECORDER = "(the recorder)"
 
 
+@dataclass
 class ByWriter(Key):
     """Key: the task that dirtied the page which is written back; else who queued for itself."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._names = ProcessNames()
-        self._writers = Codes[_Writer]()
+    _names: ProcessNames = field(default_factory=ProcessNames)
+    _writers: Codes[_Writer] = field(default_factory=Codes[_Writer])
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         """A writer is a process and a cgroup: of who dirtied the bio's first page, if it is known.
@@ -353,13 +356,13 @@ class ByWriter(Key):
             )
             for t, cgroup in distinct.tolist()
         ]
-        found = self._codes_of(of_pair)[place]
+        found = self._writers.all_of(of_pair)[place]
         op = (bios.opf & OP_MASK).astype(np.int64)
-        numbers = [self._context.op_number(name) for name in ("write", "zone_append")]
+        numbers = [self.context.op_number(name) for name in ("write", "zone_append")]
         writes = np.isin(op, [number for number in numbers if number >= 0])
         for kinds, why in _OTHERS_PAGES:
             rows = np.flatnonzero(writes & np.isin(bios.page, kinds))
-            found[rows] = self._codes_of([(*why, one) for one in bios.cgroup[rows].tolist()])
+            found[rows] = self._writers.all_of([(*why, one) for one in bios.cgroup[rows].tolist()])
         if window.path is None:
             return found
         paths = window.path.bios
@@ -368,7 +371,7 @@ class ByWriter(Key):
         cgroup = paths.dirty_cgroup[row]
         cgroup = np.where(cgroup == 0, bios.cgroup[dirtied], cgroup)
         who = map(self._who, paths.dirty_pid[row].tolist(), comms)
-        found[dirtied] = self._codes_of(
+        found[dirtied] = self._writers.all_of(
             [(*task, one) for task, one in zip(who, cgroup.tolist(), strict=True)]
         )
         return found
@@ -382,9 +385,6 @@ class ByWriter(Key):
         self._names.add_thread(pid, comm)
         return pid, ""
 
-    def _codes_of(self, writers: list[_Writer]) -> I64:
-        return np.array([self._writers.of(writer) for writer in writers], dtype=np.int64)
-
     def name(self, code: int) -> Name:
         """`writer` says why the writer is not known; then process and pid are None."""
         pid, comm, cgroup = self._writers.values[code]
@@ -395,8 +395,8 @@ class ByWriter(Key):
             **why,
             "process": process if known else None,
             "pid": known_id(pid) if known else None,
-            "title": self._context.titles.title(known_id(pid), process) if known else None,
-            "cgroup": self._context.cgroups.get(cgroup),
+            "title": self.context.titles.title(known_id(pid), process) if known else None,
+            "cgroup": self.context.cgroups.get(cgroup),
             "cgroup_id": cgroup,
         }
 
@@ -418,18 +418,12 @@ _PURPOSES = {
 _OF_PURPOSE = np.array([_PURPOSES.get(one, _UNKNOWN) for one in sorted(Purpose)], np.int64)
 
 
-def _without(code: int) -> Name:
-    return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
-
-
+@dataclass
 class ByInode(Key):
     """Key: inode of the file whose pages the bio carries. Codes: row in Context.files, + _FIRST.
 
     Bios without a file: a code below _FIRST, by what they are for.
     """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         row = window.bios.file.astype(np.int64)
@@ -437,8 +431,8 @@ class ByInode(Key):
         missing = np.flatnonzero(row < 0)
         if len(missing):
             bios = window.bios if len(missing) == len(row) else window.bios.take(missing)
-            found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self._context)]
-            operations, names = self._context.op_codes(bios.opf)
+            found[missing] = _OF_PURPOSE[purposes(bios, window.tasks, self.context)]
+            operations, names = self.context.op_codes(bios.opf)
             empty = np.array([name in NO_DATA for name in names], dtype=np.bool_)[operations]
             found[missing[empty | (bios.bytes == 0)]] = _EMPTY
         return found
@@ -454,8 +448,8 @@ class ByInode(Key):
         a layer of an overlay.
         """
         if code < _FIRST:
-            return _without(code)
-        file = self._context.files[code - _FIRST]
+            return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
+        file = self.context.files[code - _FIRST]
         path, inode = (None, None) if file.device else (file.path, file.inode)
         kind = "file" if file.known else "no name"
         if file.device:
@@ -474,6 +468,7 @@ class ByInode(Key):
         return {**fields, "file_dev": dev_text(file.dev), "inode": inode, **device, **label}
 
 
+@dataclass
 class ByPath(ByInode):
     """Key: path of the file, whichever inodes had that path; without a file as ByInode.
 
@@ -483,17 +478,15 @@ class ByPath(ByInode):
     the change was noticed, the I/O until then stays with that path.
     """
 
-    def __init__(self, context: Context) -> None:
-        super().__init__(context)
-        self._next = _FIRST
-        self._codes: dict[tuple[int, str], int] = {}
-        """(dev_t, `_words` of the file) → code."""
-        self._inodes: dict[int, set[int]] = {}
-        """Code → rows of its files in Context.files."""
-        self._renamed = 0
-        """Rows of `Context.files.renamed` that were looked at."""
-        self._of_row = np.zeros(0, dtype=np.int64)
-        """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
+    _next: int = _FIRST
+    _codes: dict[tuple[int, str], int] = field(default_factory=dict)
+    """(dev_t, `_words` of the file) → code."""
+    _inodes: dict[int, set[int]] = field(default_factory=dict)
+    """Code → rows of its files in Context.files."""
+    _renamed: int = 0
+    """Rows of `Context.files.renamed` that were looked at."""
+    _of_row: I64 = field(default_factory=_no_codes)
+    """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
     def _words(self, file: File) -> str:
         return file.path
@@ -507,12 +500,21 @@ class ByPath(ByInode):
             room = np.zeros(2 * int(rows[-1]), dtype=np.int64)
             room[: len(self._of_row)] = self._of_row
             self._of_row = room
-        found = [self._code(code - _FIRST) if code >= _FIRST else code for code in rows.tolist()]
+        found = []
+        for inode in rows.tolist():
+            row, code = inode - _FIRST, inode
+            if row >= 0 and not (code := int(self._of_row[row])):
+                file = self.context.files[row]
+                code = self._code_of(file)
+                self._inodes.setdefault(code, set()).add(row)
+                if file.known:  # else a path can follow
+                    self._of_row[row] = code
+            found.append(code)
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
         """A path that renamed files alone had is free for another file's code."""
-        renamed = self._context.files.renamed
+        renamed = self.context.files.renamed
         for row in renamed[self._renamed :]:
             code = int(self._of_row[row]) if row < len(self._of_row) else 0
             if not code:
@@ -525,18 +527,6 @@ class ByPath(ByInode):
                 self._codes = {key: one for key, one in self._codes.items() if one != code}
         self._renamed = len(renamed)
 
-    def _code(self, row: int) -> int:
-        """The code is kept in `_of_row` only if the path is known, because a path can follow."""
-        code = int(self._of_row[row])
-        if code:
-            return code
-        file = self._context.files[row]
-        code = self._code_of(file)
-        self._inodes.setdefault(code, set()).add(row)
-        if file.known:
-            self._of_row[row] = code
-        return code
-
     def _code_of(self, file: File) -> int:
         code = self._codes.setdefault((file.dev, self._words(file)), self._next)
         self._next += code == self._next
@@ -547,7 +537,7 @@ class ByPath(ByInode):
             return code
         self._take_renamed()
         rows = self._inodes[code]
-        codes = {self._code_of(self._context.files[row]) for row in rows}
+        codes = {self._code_of(self.context.files[row]) for row in rows}
         if len(codes) > 1:
             return code
         [path] = codes
@@ -557,7 +547,7 @@ class ByPath(ByInode):
     def name(self, code: int) -> Name:
         """`inodes`: how many had the path; of several, `inode` is None."""
         if code < _FIRST:
-            return {**_without(code), "inodes": 0}
+            return {**super().name(code), "inodes": 0}
         rows = self._inodes[code]
         fields = super().name(min(rows) + _FIRST)
         if fields["file"] is None:
@@ -568,6 +558,7 @@ class ByPath(ByInode):
         return {**fields, "inode": inode, "inodes": len(rows)}
 
 
+@dataclass
 class ByDirectory(ByPath):
     """Key: directory of the file; files without a known name form one group per device."""
 
@@ -590,71 +581,48 @@ def directory(path: str) -> str:
     return f"{parent}/" if parent.endswith(":") else parent
 
 
+@dataclass
 class ByNumber(Key):
-    """Key: a number that each bio has, which tells its name."""
+    """Key: a number that each bio has: its place (Samples.place), or that of a word of KEYS."""
 
-    def __init__(
-        self, numbers: Callable[[Lifecycles, Samples], I64], name: Callable[[int], Name]
-    ) -> None:
-        self._numbers, self._name = numbers, name
+    word: str = "place"
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        return self._numbers(window, samples)
+        if self.word == "cpu":
+            return window.bios.cpu.astype(np.int64)
+        if self.word == "purpose":
+            return purposes(window.bios, window.tasks, self.context).astype(np.int64)
+        if self.word == "device":
+            return samples.place >> OP_BITS
+        return samples.place & OP_MASK if self.word == "op" else samples.place
 
     def name(self, code: int) -> Name:
-        return self._name(code)
-
-
-def by_place(context: Context) -> ByNumber:
-    """Codes are those of `Samples.place`."""
-    device, op = by_device(context), by_operation(context)
-    return ByNumber(
-        lambda _, samples: samples.place,
-        lambda place: {**device.name(place >> OP_BITS), **op.name(place & OP_MASK)},
-    )
-
-
-def by_device(context: Context) -> ByNumber:
-    return ByNumber(
-        lambda _, samples: samples.place >> OP_BITS,
-        lambda dev: {"device": context.device_name(dev), "dev": dev_text(dev)},
-    )
-
-
-def by_operation(context: Context) -> ByNumber:
-    return ByNumber(
-        lambda _, samples: samples.place & OP_MASK, lambda op: {"operation": context.op_name(op)}
-    )
-
-
-def by_cpu(_context: Context | None = None) -> ByNumber:
-    return ByNumber(
-        lambda window, _: window.bios.cpu.astype(np.int64),
-        lambda cpu: {"cpu": None if cpu == NO_CPU else cpu},
-    )
-
-
-def by_purpose(context: Context) -> ByNumber:
-    return ByNumber(
-        lambda window, _: purposes(window.bios, window.tasks, context).astype(np.int64),
-        lambda code: {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")},
-    )
+        if self.word == "cpu":
+            return {"cpu": None if code == NO_CPU else code}
+        if self.word == "purpose":
+            return {"purpose": PURPOSE_NAMES.get(Purpose(code), "no data")}
+        operation: Name = {"operation": self.context.op_name(code & OP_MASK)}
+        if self.word == "op":
+            return operation
+        dev = code if self.word == "device" else code >> OP_BITS
+        device: Name = {"device": self.context.device_name(dev), "dev": dev_text(dev)}
+        return device if self.word == "device" else {**device, **operation}
 
 
 KEYS: dict[str, Callable[[Context], Key]] = {
     "process": ByProcess,
     "thread": ByThread,
-    "device": by_device,
-    "op": by_operation,
+    "device": partial(ByNumber, word="device"),
+    "op": partial(ByNumber, word="op"),
     "cgroup": ByCgroup,
     **{word: partial(ByIdentity, word=word) for word in IDENTITIES},
     "file": ByPath,
     "inode": ByInode,
     "dir": ByDirectory,
-    "cpu": by_cpu,
+    "cpu": partial(ByNumber, word="cpu"),
     "call": ByCall,
     "writer": ByWriter,
-    "purpose": by_purpose,
+    "purpose": partial(ByNumber, word="purpose"),
 }
 
 

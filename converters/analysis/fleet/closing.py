@@ -59,37 +59,31 @@ _MAD = 1.4826
 
 def deviations(hosts: Sequence[HostReport], confidence: float) -> list[Deviation]:
     """Outliers first; of hosts with draws, at least LEAST_PEERS + 1 of them."""
-    names = sorted({name for host in hosts for name in host.estimates})
-    found = [one for name in names for one in _of_figure(name, hosts, confidence)]
+    found = []
+    for name in sorted({name for host in hosts for name in host.estimates}):
+        operation, stage, figure = name
+        given = [
+            (host, one)
+            for host in hosts
+            if (one := host.estimates.get(name)) and one.draws is not None
+        ]
+        if len(given) <= LEAST_PEERS:
+            continue
+        values = np.array([one.value for _, one in given], dtype=np.float64)
+        medians = medians_of_others(values[:, None])[:, 0].tolist()
+        draws = medians_of_others(np.stack([np.asarray(one.draws, np.float64) for _, one in given]))
+        blocks = min(one.blocks for _, one in given)
+        spreads = spreads_of(values)
+        for row, (host, own) in enumerate(given):
+            peers = Estimate(medians[row], draws[row], blocks, own.error)
+            compared = compare(("bios", stage, figure, "ns"), peers, own, confidence)
+            far = spreads[row]
+            compared.changed = compared.differs  # hosts, not runs: being far is the second test
+            outlier = compared.changed is True and (far is None or abs(far) >= far_of(len(given)))
+            found.append(Deviation(host.host, operation, len(given) - 1, far, compared, outlier))
     return sorted(
         found, key=lambda d: (not d.outlier, -abs(d.figure.relative or 0.0), d.host, d.operation)
     )
-
-
-def _of_figure(
-    name: tuple[str, str, str], hosts: Sequence[HostReport], confidence: float
-) -> list[Deviation]:
-    """Return one figure, (operation, stage, name), of all hosts that have it with draws."""
-    operation, stage, figure = name
-    given = [
-        (host, one) for host in hosts if (one := host.estimates.get(name)) and one.draws is not None
-    ]
-    if len(given) <= LEAST_PEERS:
-        return []
-    values = np.array([one.value for _, one in given], dtype=np.float64)
-    medians = medians_of_others(values[:, None])[:, 0].tolist()
-    draws = medians_of_others(np.stack([np.asarray(one.draws, np.float64) for _, one in given]))
-    blocks = min(one.blocks for _, one in given)
-    spreads = spreads_of(values)
-    found = []
-    for row, (host, own) in enumerate(given):
-        peers = Estimate(medians[row], draws[row], blocks, own.error)
-        compared = compare(("bios", stage, figure, "ns"), peers, own, confidence)
-        far = spreads[row]
-        compared.changed = compared.differs  # hosts, not runs: being far is the second test
-        outlier = compared.changed is True and (far is None or abs(far) >= far_of(len(given)))
-        found.append(Deviation(host.host, operation, len(given) - 1, far, compared, outlier))
-    return found
 
 
 def medians_of_others(values: F64) -> F64:
@@ -172,19 +166,19 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     part.times = []
     part.recordings = [replace(one, said=[]) for one in part.recordings]
     if by == "host":
-        part.closed = [_group(name, sums) for name, sums in part.groups.items()]
+        part.closed = [fleet_group(name, sums) for name, sums in part.groups.items()]
         part.groups = Groups()
     return part
 
 
 def make_report(part: Part, by: str, confidence: float, blame_by: str | None = None) -> FleetReport:
     """part: of all hosts, each closed. blame_by: what victims are; None: nobody was blamed."""
-    groups = [*part.closed, *(_group(name, sums) for name, sums in part.groups.items())]
+    groups = [*part.closed, *(fleet_group(name, sums) for name, sums in part.groups.items())]
     hosts = sorted(part.hosts, key=lambda one: one.host)
     with_shares(one.total.bios for one in groups)
     return FleetReport(
         by=by,
-        total=fleet_group("", part.whole),
+        total=replace(fleet_group(REST, part.whole), rest=False),
         groups=sorted(groups, key=lambda g: (g.rest, *time_and_number(g.total.bios), g.name)),
         hosts=hosts,
         recordings=sorted(part.recordings, key=lambda r: (r.host, r.begin or "", r.files)),
@@ -201,16 +195,8 @@ def make_report(part: Part, by: str, confidence: float, blame_by: str | None = N
     )
 
 
-def _group(name: str, sums: Sums) -> FleetGroup:
-    """Return a group as a plain report, whose `GroupReport.group` are empty to take less memory."""
-    found = fleet_group(name, sums)
-    found.rest = name == REST
-    for one in (found.total, *found.operations):
-        one.bios.group, one.requests.group = Group(), Group()
-    return found
-
-
 def fleet_group(name: str, sums: Sums) -> FleetGroup:
+    """Return a group as a plain report, whose `GroupReport.group` are empty to take less memory."""
     span = sums.span_ns
     total = _total(sums)
     known = [
@@ -218,14 +204,17 @@ def fleet_group(name: str, sums: Sums) -> FleetGroup:
         for op, both in sorted(sums.operations.items())
         if op != REST
     ]
+    whole = operation_report({}, [total.bios], [total.requests], span, _STATUSES)
+    for one in (whole, *known):
+        one.bios.group, one.requests.group = Group(), Group()
     return FleetGroup(
         name=name,
-        rest=False,
+        rest=name == REST,
         hosts=len(sums.hosts),
         recordings=sums.recordings,
         devices=sums.devices,
         span_ns=span,
-        total=operation_report({}, [total.bios], [total.requests], span, _STATUSES),
+        total=whole,
         operations=sorted(known, key=lambda o: -max(o.bios.ios, o.requests.ios)),
         queue=depth_report(sums.queue),
         issued=depth_report(sums.issued),

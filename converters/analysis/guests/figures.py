@@ -2,7 +2,7 @@
 """Figures of a guest's requests on its host: by disk and operation, and of a single request."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from biotrail.converters.analysis.guests.disk_requests import GUEST, HOST, OPERATIONS, Side
 from biotrail.converters.analysis.guests.guest import Disk, Guest
 from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
-from biotrail.converters.events.tables import I64, Certainty
+from biotrail.converters.events.tables import Certainty
 
 _METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 """A percentile is the value at rank ceil(share * count), as in all reports."""
@@ -80,6 +80,20 @@ def figures(found: Guest) -> Figures:
         for code, name in enumerate(OPERATIONS):
             mine = disk.requests.op == code
             if mine.any():
+                times = links.stages[mine & links.timed]
+                total = max(int(times.sum()), 1)
+                stages = [
+                    StageFigures(
+                        stage=stage,
+                        share=float(ns.sum()) / total,
+                        mean_ns=float(ns.mean()),
+                        p50_ns=int(np.percentile(ns, 50, method=_METHOD)),
+                        p99_ns=int(np.percentile(ns, 99, method=_METHOD)),
+                        max_ns=int(ns.max()),
+                    )
+                    for stage, ns in zip(STAGES, times.T, strict=True)
+                    if len(ns)
+                ]
                 row = Row(
                     disk=found.guest.device_name(disk.dev),
                     behind=found.host.device_name(disk.part),
@@ -87,7 +101,7 @@ def figures(found: Guest) -> Figures:
                     requests=int(mine.sum()),
                     linked=int((mine & (links.unlinked == Unlinked.LINKED)).sum()),
                     bios=int(bios[mine].sum()),
-                    stages=_stages(links.stages[mine & links.timed]),
+                    stages=stages,
                     doubtful=int((mine & links.doubtful).sum()),
                 )
                 rows.append(row)
@@ -109,34 +123,16 @@ def figures(found: Guest) -> Figures:
     )
 
 
-def _stages(times: I64) -> list[StageFigures]:
-    if not len(times):
-        return []
-    total = max(int(times.sum()), 1)
-    return [
-        StageFigures(
-            stage=name,
-            share=float(times[:, at].sum()) / total,
-            mean_ns=float(times[:, at].mean()),
-            p50_ns=int(np.percentile(times[:, at], 50, method=_METHOD)),
-            p99_ns=int(np.percentile(times[:, at], 99, method=_METHOD)),
-            max_ns=int(times[:, at].max()),
-        )
-        for at, name in enumerate(STAGES)
-    ]
+def sides_of(found: Guest, numbers: Collection[int]) -> dict[int, Side]:
+    """Return number of a guest's request → where its time went, of those that are known."""
+    made = {}
+    for disk in found.disks:
+        for row in np.flatnonzero(np.isin(disk.requests.number, list(numbers))).tolist():
+            made[int(disk.requests.number[row])] = _side(found, disk, row)
+    return made
 
 
-def sides(found: Guest) -> dict[int, tuple[Disk, int]]:
-    """Return number of a guest's request → (disk, row of its tables)."""
-    return {
-        number: (disk, row)
-        for disk in found.disks
-        for row, number in enumerate(disk.requests.number.tolist())
-    }
-
-
-def side_of(found: Guest, disk: Disk, row: int) -> Side:
-    """row: of the disk's `asked`."""
+def _side(found: Guest, disk: Disk, row: int) -> Side:
     links = disk.links
     times = links.stages[row].tolist() if links.timed[row] else []
     host = sum(times[1:3])

@@ -19,7 +19,7 @@ from biotrail.converters.analysis.guests.links import Links, Recorded, link
 from biotrail.converters.clocks.corridor import MOST_DRIFT, Fit, fit
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, Bool
+from biotrail.converters.events.tables import I64, NEVER, Bool, Table
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -40,8 +40,8 @@ _LEAST_SHARE = 0.3
 """Share of the requests with candidates that have to agree, of a stretch."""
 
 
-@dataclass(frozen=True)
-class Pairs:
+@dataclass
+class Pairs(Table):
     """Candidates: a request and a bio each, with the offsets (host minus guest) that they allow."""
 
     request: I64
@@ -51,12 +51,6 @@ class Pairs:
     """Least offset, ns: from both completions."""
     high: I64
     """Greatest offset, ns: from issue and queue."""
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def take(self, rows: I64 | Bool) -> "Pairs":
-        return Pairs(self.request[rows], self.at[rows], self.low[rows], self.high[rows])
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,20 @@ def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Record
     known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
     edges = _edges(requests, served, np.flatnonzero(known), issue, complete, line.within)
     found = np.bincount(edges.request, minlength=len(requests)) > 0
-    stages, timed = _stages(edges, served, issue, complete, found)
+    ended = served.complete[edges.bio] != NEVER
+    timed = found & (np.bincount(edges.request, ~ended, len(issue)) == 0)
+    # The bio that completed last has the host's time. A bio without an issue of its own (a device
+    # without requests) is with the device from its queue.
+    stages = np.zeros((len(issue), len(STAGES)), dtype=np.int64)
+    first = np.full(len(issue), np.iinfo(np.int64).max)
+    np.minimum.at(first, edges.request, served.queue[edges.bio])
+    order = np.lexsort((served.complete[edges.bio], edges.request))
+    request, bio = edges.request[order], edges.bio[order]
+    last = np.flatnonzero(np.diff(request, append=-1))
+    row, bio = request[last], bio[last]
+    own = np.where(served.issue[bio] == NEVER, served.queue[bio], served.issue[bio])
+    marks = np.stack([issue[row], first[row], own, served.complete[bio], complete[row]], axis=1)
+    stages[row[timed[row]]] = np.diff(marks[timed[row]], axis=1)
     doubtful = requests.doubtful.copy()
     doubtful[edges.request[served.doubtful[edges.bio]]] = True
     unlinked = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
@@ -162,27 +175,3 @@ def _certainty(requests: GuestRequests, served: HostBios, edges: Edges, timed: B
     certainty[(moved < requests.sectors) | ~timed] = Certainty.INCOMPLETE
     certainty[(moved > requests.sectors) | contested | several] = Certainty.AMBIGUOUS
     return certainty
-
-
-def _stages(
-    edges: Edges, served: HostBios, issue: I64, complete: I64, found: Bool
-) -> tuple[I64, Bool]:
-    """Return (stages, timed), as in `Links`.
-
-    The bio that completed last has the host's time. A bio without an issue of its own (a device
-    without requests) is with the device from its queue.
-    """
-    stages = np.zeros((len(issue), len(STAGES)), dtype=np.int64)
-    ended = served.complete[edges.bio] != NEVER
-    timed = found & (np.bincount(edges.request, ~ended, len(issue)) == 0)
-    first = np.full(len(issue), np.iinfo(np.int64).max)
-    np.minimum.at(first, edges.request, served.queue[edges.bio])
-    order = np.lexsort((served.complete[edges.bio], edges.request))
-    request, bio = edges.request[order], edges.bio[order]
-    last = np.flatnonzero(np.diff(request, append=-1))
-    row, bio = request[last], bio[last]
-    own = np.where(served.issue[bio] == NEVER, served.queue[bio], served.issue[bio])
-    marks = np.stack([issue[row], first[row], own, served.complete[bio], complete[row]], axis=1)
-    known = timed[row]
-    stages[row[known]] = np.diff(marks[known], axis=1)
-    return stages, timed

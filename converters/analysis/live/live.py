@@ -287,7 +287,7 @@ class Live:
         part.calls.add_window(window, self._context)
         self._recent.add(window)
         if self._online is not None:
-            part.waits.merge(self._online.add(window).waits)
+            part.waits.merge(self._online.add(window)[0])
         self._add_depths(window)
 
     def idle(self, now: int) -> None:
@@ -307,7 +307,7 @@ class Live:
         recording has ended; blame then has what still waited for later windows.
         """
         if last and self._online is not None:
-            self._part.waits.merge(self._online.finish().waits)
+            self._part.waits.merge(self._online.add(None)[0])
         part, calls = self._part, CallsOfStretch(every=self._every_call)
         self._part = _Part(part.end, part.end, calls=calls)
         self._minute.append(part)

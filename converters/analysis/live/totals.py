@@ -111,11 +111,9 @@ class BlameTotals:
         self._rest: Counter[tuple[str, str]] = Counter()
         """(victim, culprit) → ns, 0 or less, that is carried forward."""
 
-    def add(self, window: Lifecycles) -> None:
-        self.add_waits(self._online.add(window).waits)
-
-    def finish(self) -> None:
-        self.add_waits(self._online.finish().waits)
+    def add(self, window: Lifecycles | None) -> None:
+        """window None: after the last one."""
+        self.add_waits(self._online.add(window)[0])
 
     def add_waits(self, waits: Waits) -> None:
         for name, row in waits.rows.items():

@@ -11,7 +11,6 @@ from biotrail.converters.analysis.distributions.keys import RECORDER, ByWriter, 
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.report.calls import CallsByGroup
-from biotrail.converters.analysis.report.tails import bytes_until
 from biotrail.converters.analysis.report.tree import (
     Caller,
     CallerWait,
@@ -43,12 +42,17 @@ from biotrail.recorder.schema.syscalls import KERNEL_THREAD, REAPING_CALLS, numb
 #
 # That something was in flight beside a wait does not say that it caused it: `analysis/blame` does.
 
+MOST = 10
+"""Pairs of a process and a call's name that are shown."""
 KEPT_NS = 10_000_000_000
 """Bios that ended so long before a window's end are kept for waits that end later."""
 MOST_KEPT = 1 << 17
 MOST_COLUMNS = 24
 """Parties of a window, by device and operation, that are told apart: those with most time."""
 _RECORDER = (1 << 24) - 1
+_WORKERS = shown_name(KERNEL_THREAD, False, "")
+_WAITING = ("runnable", "own_io", "other_io")
+"""Parts of a call's time in which it waits for a CPU, or for I/O, or for who does it."""
 
 
 @dataclass
@@ -61,11 +65,13 @@ class _Flight(Table):
     bytes: I64
 
 
-class Meanwhile:
+class Callers:
     """Adds up what devices did during waits, window after window."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
+    def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
+        self._context, self._calls, self._waits = context, calls, waits
+        self._names = ProcessNames()
+        self._process: dict[int, int] = {}
         self._writer = ByWriter(context)
         self._reaping = numbers(REAPING_CALLS, context.machine)
         self._kept: _Flight | None = None
@@ -76,6 +82,7 @@ class Meanwhile:
         """(dev, code of ByWriter) → bytes that threads which commit journals wrote of others."""
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
+        self._process.update((tid, tgid) for tid, tgid, _ in self._names.take(window.tasks))
         ended = self._flights(window, carries=True)
         still = replace(window, bios=window.open_bios, path=replace(path, bios=path.open_bios))
         known = [ended] if self._kept is None else [self._kept, ended]
@@ -107,7 +114,34 @@ class Meanwhile:
         process = window.tasks.tgid[task].astype(np.int64)
         begin = np.concatenate([waits.out[rows], calls.entry[reaps]])
         end = np.concatenate([waits.woken[rows], calls.exit[reaps]])
-        self._add_waits(process, begin, end, flights)
+        pids, place = np.unique(process, return_inverse=True)
+        place = place.astype(np.int64)
+        lasted = sum_by(place, end - begin, len(pids)).tolist()
+        self._waited.update(dict(zip(pids.tolist(), lasted, strict=True)))
+        first, last = begin.min(), end.max()
+        flights = flights.take((flights.end > first) & (flights.begin < last))
+        if not len(flights):
+            return
+        keys = flights.dev.astype(np.int64) << 32 | flights.op.astype(np.int64) << 24 | flights.who
+        columns, at = np.unique(keys, return_inverse=True)
+        span = np.minimum(flights.end, last) - np.maximum(flights.begin, first)
+        most = np.argsort(-sum_by(at.astype(np.int64), span, len(columns)), kind="stable")
+        for column in most[:MOST_COLUMNS].tolist():
+            one = flights.take(at == column)
+            order = np.argsort(one.end)
+            ends, sizes = one.end[order], np.concatenate([[0], np.cumsum(one.bytes[order])])
+            by_end, by_begin = (
+                sizes[np.searchsorted(ends, times, side="right")] for times in (end, begin)
+            )
+            flown = _integral(one.begin, one.end, end) - _integral(one.begin, one.end, begin)
+            ns_each = sum_by(place, flown, len(pids)).tolist()
+            done_each = sum_by(place, by_end - by_begin, len(pids)).tolist()
+            key = int(columns[column])
+            dev, op, who = key >> 32, key >> 24 & 0xFF, key & 0xFFFFFF
+            for pid, ns, done in zip(pids.tolist(), ns_each, done_each, strict=True):
+                sums = self._sums.setdefault((pid, dev, op, who), [0, 0])
+                sums[0] += ns
+                sums[1] += done
 
     def _flights(self, window: Lifecycles, *, carries: bool) -> _Flight:
         if carries:
@@ -126,53 +160,65 @@ class Meanwhile:
         op = (bios.opf & OP_MASK).astype(np.uint32)
         return _Flight(bios.queue, end, bios.dev, op, who, size).take(kept)
 
-    def _add_waits(self, process: I64, out: I64, woken: I64, flights: _Flight) -> None:
-        pids, place = np.unique(process, return_inverse=True)
-        place = place.astype(np.int64)
-        lasted = sum_by(place, woken - out, len(pids)).tolist()
-        self._waited.update(dict(zip(pids.tolist(), lasted, strict=True)))
-        touched = (flights.end > out.min()) & (flights.begin < woken.max())
-        flights = flights.take(touched)
-        if not len(flights):
-            return
-        keys = flights.dev.astype(np.int64) << 32 | flights.op.astype(np.int64) << 24 | flights.who
-        columns, at = np.unique(keys, return_inverse=True)
-        span = np.minimum(flights.end, woken.max()) - np.maximum(flights.begin, out.min())
-        most = np.argsort(-sum_by(at.astype(np.int64), span, len(columns)), kind="stable")
-        for column in most[:MOST_COLUMNS].tolist():
-            one = flights.take(at == column)
-            flown = _integral(one.begin, one.end, woken) - _integral(one.begin, one.end, out)
-            done = bytes_until(one.end, one.bytes, woken) - bytes_until(one.end, one.bytes, out)
-            flown, done = (sum_by(place, of, len(pids)) for of in (flown, done))
-            key = int(columns[column])
-            dev, op, who = key >> 32, key >> 24 & 0xFF, key & 0xFFFFFF
-            for pid, ns, size in zip(pids.tolist(), flown.tolist(), done.tolist(), strict=True):
-                sums = self._sums.setdefault((pid, dev, op, who), [0, 0])
-                sums[0] += ns
-                sums[1] += size
+    def reports(self) -> list[Caller]:
+        """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""
+        found = []
+        for call in self._calls.reports():
+            if call.io and call.call != _WORKERS and call.name.get("pid") is not None:
+                waited = sum(part.time.sum for part in call.parts if part.stage in _WAITING)
+                found.append((waited, call))
+        found.sort(key=lambda one: (-one[0], one[1].call))
+        carried: Counter[Party] = Counter()  # data of files that threads of journals wrote
+        for (dev, who), size in self._carried.items():
+            party = self._party(dev, who, "write")
+            if party.process is not None and not party.process.startswith(JOURNAL_THREADS):
+                carried[party] += size
+        return [self._caller(call, carried) for waited, call in found[:MOST] if waited]
 
-    def of(self, pid: int) -> list[OthersInFlight]:
-        """The most first, without what threads that commit journals write for themselves."""
-        found: dict[Party, OthersInFlight] = {}
+    def _caller(self, call: CallReport, carried: Counter[Party]) -> Caller:
+        pid = int(call.name["pid"] or 0)
+        beside: dict[Party, OthersInFlight] = {}
         for (of, dev, op, who), (ns, size) in self._sums.items():
             if of != pid or not ns:
                 continue
             party = self._party(dev, who, self._context.op_name(op))
             if (party.process or "").startswith(JOURNAL_THREADS):
-                continue
-            one = found.setdefault(party, OthersInFlight(party, 0.0, 0))
-            one.mean += ns / max(self._waited[pid], 1)
-            one.bytes += size
-        return sorted(found.values(), key=lambda one: -one.mean)
+                continue  # what they write for themselves
+            others = beside.setdefault(party, OthersInFlight(party, 0.0, 0))
+            others.mean += ns / max(self._waited[pid], 1)
+            others.bytes += size
+        waits = self._waits.of_call(pid, call.call)
+        ran = sum((wait.ran for _, wait in waits), Counter[int]())
+        devices = {party.device for party in beside}
+        found = []
+        for reason, wait in waits:
+            if reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]:
+                limit = next((cgroup for cgroup, _ in wait.limits.most_common(1)), -1)
+                tid, ns = (wait.wakers.most_common(1) or [(-1, 0)])[0]
+                found.append(
+                    CallerWait(
+                        reason=reason,
+                        ns=wait.time.sum,
+                        own_io_ns=wait.own,
+                        limit=self._context.cgroups.get(limit),
+                        waker=self._named(self._process.get(tid, 0), ns),
+                    )
+                )
+        return Caller(
+            call=call,
+            waits=found,
+            ran=[one for by, ns in ran.most_common() if (one := self._named(by, ns))],
+            beside=sorted(beside.values(), key=lambda one: -one.mean),
+            carried={
+                party: size
+                for party, size in carried.items()
+                if party.device in devices and party.pid != pid
+            },
+        )
 
-    def carried(self) -> dict[Party, int]:
-        """Return how many bytes of files' data of whom threads that commit journals wrote."""
-        found: Counter[Party] = Counter()
-        for (dev, who), size in self._carried.items():
-            party = self._party(dev, who, "write")
-            if party.process is not None and not party.process.startswith(JOURNAL_THREADS):
-                found[party] += size
-        return dict(found)
+    def _named(self, pid: int, ns: int) -> Who | None:
+        name = self._names[pid] if pid else ""
+        return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
 
     def _party(self, dev: int, who: int, operation: str) -> Party:
         name: dict[str, Any] = {"process": RECORDER, "pid": None, "title": None}
@@ -190,86 +236,10 @@ class Meanwhile:
 def _integral(begin: I64, end: I64, times: I64) -> I64:
     """Return, for each time (m,), the ns for which I/Os (n,) were in flight until then, summed."""
     origin = begin.min()
-    return _elapsed(begin - origin, times - origin) - _elapsed(end - origin, times - origin)
-
-
-def _elapsed(since: I64, times: I64) -> I64:
-    """Return, for each time, the sum of what passed since those of `since` that are before it."""
-    ordered = np.sort(since)
-    sums = np.concatenate([[0], np.cumsum(np.minimum(ordered, times.max(initial=0)))])
-    count = np.searchsorted(ordered, times, side="right")
-    return np.asarray(count * times - sums[count], dtype=np.int64)
-
-
-MOST = 10
-_WORKERS = shown_name(KERNEL_THREAD, False, "")
-_WAITING = ("runnable", "own_io", "other_io")
-"""Parts of a call's time in which it waits for a CPU, or for I/O, or for who does it."""
-
-
-class Callers:
-    def __init__(self, context: Context, calls: CallsByGroup, waits: WaitsByReason) -> None:
-        self._context, self._calls, self._waits = context, calls, waits
-        self._meanwhile = Meanwhile(context)
-        self._names = ProcessNames()
-        self._process: dict[int, int] = {}
-
-    def add(self, window: Lifecycles, path: PathTables) -> None:
-        self._process.update((tid, tgid) for tid, tgid, _ in self._names.take(window.tasks))
-        self._meanwhile.add(window, path)
-
-    def reports(self) -> list[Caller]:
-        """The MOST pairs of a process and a call's name that waited most; of calls with I/O."""
-        found = [
-            one
-            for one in self._calls.reports()
-            if one.io and one.call != _WORKERS and one.name.get("pid") is not None
-        ]
-        found.sort(key=lambda one: (-waited_ns(one), one.call))
-        return [self._caller(one) for one in found[:MOST] if waited_ns(one)]
-
-    def _caller(self, one: CallReport) -> Caller:
-        pid = int(one.name["pid"] or 0)
-        beside = self._meanwhile.of(pid)
-        waits = self._waits.of_call(pid, one.call)
-        ran = sum((wait.ran for _, wait in waits), Counter[int]())
-        devices = {party.party.device for party in beside}
-        found = []
-        for reason, wait in waits:
-            if reason != WAIT_REASON_NAMES[WaitReason.UNKNOWN]:
-                limit, _ = _most(wait.limits)
-                tid, ns = _most(wait.wakers)
-                found.append(
-                    CallerWait(
-                        reason=reason,
-                        ns=wait.time.sum,
-                        own_io_ns=wait.own,
-                        limit=self._context.cgroups.get(limit),
-                        waker=self._named(self._process.get(tid, 0), ns),
-                    )
-                )
-        return Caller(
-            call=one,
-            waits=found,
-            ran=[who for by, ns in ran.most_common() if (who := self._named(by, ns))],
-            beside=beside,
-            carried={
-                party: size
-                for party, size in self._meanwhile.carried().items()
-                if party.device in devices and party.pid != pid
-            },
-        )
-
-    def _named(self, pid: int, ns: int) -> Who | None:
-        name = self._names[pid] if pid else ""
-        return Who(name, pid, self._context.titles.title(pid, name), ns) if name else None
-
-
-def waited_ns(one: CallReport) -> int:
-    """Return how long calls waited for a CPU, for I/O, or for who does it, ns."""
-    return sum(part.time.sum for part in one.parts if part.stage in _WAITING)
-
-
-def _most(of: Counter[int]) -> tuple[int, int]:
-    """Return what has most ns, and these; (-1, 0): nothing has any."""
-    return (of.most_common(1) or [(-1, 0)])[0]
+    times = times - origin
+    passed = []  # since all begins, and since all ends, that are before each time
+    for since in (np.sort(begin - origin), np.sort(end - origin)):
+        sums = np.concatenate([[0], np.cumsum(np.minimum(since, times.max(initial=0)))])
+        count = np.searchsorted(since, times, side="right")
+        passed.append(count * times - sums[count])
+    return np.asarray(passed[0] - passed[1], dtype=np.int64)

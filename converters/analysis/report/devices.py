@@ -23,7 +23,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     OP_MASK,
     U32,
-    Bool,
     Certainty,
     Lifecycles,
     RequestKind,
@@ -74,15 +73,13 @@ class Stacked:
             below = self.by_pair.setdefault((upper, lower, op), Below())
             below.children += int(ours.sum())
             below.doubtful += int((bios.doubtful[child] | bios.doubtful[parent]).sum())
-            _add(below.to_child, bios.queue[parent], bios.queue[child])
-            _add(below.child, bios.queue[child], complete[child])
-            _add(below.from_child, complete[child], complete[parent])
-
-
-def _add(into: Distribution, begin: I64, end: I64) -> None:
-    """Count end - begin (ns) of the rows that have both times, unless it is negative."""
-    known = (begin != NEVER) & (end != NEVER) & (end >= begin)
-    into.add((end - begin)[known])
+            for into, begin, end in (
+                (below.to_child, bios.queue[parent], bios.queue[child]),
+                (below.child, bios.queue[child], complete[child]),
+                (below.from_child, complete[child], complete[parent]),
+            ):
+                known = (begin != NEVER) & (end != NEVER) & (end >= begin)
+                into.add((end - begin)[known])
 
 
 DISCARD = "discard"
@@ -172,13 +169,14 @@ class Device:
     without intervals."""
 
 
+@dataclass
 class Devices:
-    def __init__(self, interval: int = 0) -> None:
-        self.by_dev: dict[int, Device] = {}
-        """dev_t → device; of devices on which a bio or request began or ended."""
-        self._interval = interval
-        self._bios, self._requests = Flow(), Flow()
-        self._origin = -1
+    interval: int = 0
+    by_dev: dict[int, Device] = field(default_factory=dict)
+    """dev_t → device; of devices on which a bio or request began or ended."""
+    _bios: Flow = field(default_factory=Flow)
+    _requests: Flow = field(default_factory=Flow)
+    _origin: int = -1
 
     def add(self, window: Lifecycles, context: Context) -> None:
         if self._origin < 0:
@@ -188,7 +186,7 @@ class Devices:
         steps = queue, issue
         for dev in dict.fromkeys([*queue.devices(), *issue.devices()]):
             if dev not in self.by_dev:
-                self.by_dev[dev] = Device(*both_idle(self._origin, steps, self._interval))
+                self.by_dev[dev] = Device(*both_idle(self._origin, steps, self.interval))
         moments = [part for one in steps for part in (one.start, one.stop, one.fade, one.gone)]
         for dev, device in self.by_dev.items():
             device.queue_pattern.update(queue.seen.take(queue.seen.dev == dev))
@@ -205,14 +203,10 @@ class Devices:
                 issued.add(issue, dev, op)
 
     def widen(self) -> None:
-        self._interval *= 2
+        self.interval *= 2
         for device in self.by_dev.values():
             device.queue.widen()
             device.issued.widen()
-
-    def get(self, dev: int) -> Device:
-        """Return a device; if no beginning or end on it is known, a new one without figures."""
-        return self.by_dev.get(dev) or Device(Depth(self._origin), Depth(self._origin))
 
 
 LINGER_NS = 10_000_000_000
@@ -245,14 +239,13 @@ class _Recent(Table):
     bios: I64
 
 
+@dataclass
 class Flushes:
-    """Flush requests of all devices, window after window; call `finish` after the last window."""
+    """Flush requests of all devices, window after window."""
 
-    def __init__(self) -> None:
-        self.by_dev: dict[int, Flush] = defaultdict(Flush)
-        """dev_t → flushes; of devices with a flush request or a wait."""
-        none = np.zeros(0, dtype=np.int64)
-        self._recent = _Recent(np.zeros(0, dtype=np.uint32), none, none, none)
+    by_dev: dict[int, Flush] = field(default_factory=lambda: defaultdict(Flush))
+    """dev_t → flushes; of devices with a flush request or a wait."""
+    _recent: _Recent | None = None
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's flush requests, and its bios' waits for them.
@@ -271,8 +264,9 @@ class Flushes:
             one.time.add((mine.complete - mine.issue)[~mine.doubtful])
             one.doubtful += int(mine.doubtful.sum())
         none = np.zeros(len(flushes), dtype=np.int64)
-        fresh = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
-        known = _Recent.concatenate([self._recent, fresh])
+        known = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
+        if self._recent is not None:
+            known = _Recent.concatenate([self._recent, known])
         waits = stages.take(is_in(stages.stage, *_WAITS))
         waiting = (
             bios.dev[np.searchsorted(bios.number, waits.owner)] if len(waits) else bios.dev[:0]
@@ -286,12 +280,14 @@ class Flushes:
             self.by_dev[dev].waits += len(at)
             self.by_dev[dev].unmatched += len(at) - len(matched)
             np.add.at(known.bios, matched, 1)
-        self._retire(known, known.complete < window.begin - LINGER_NS)
+        self._recent = known
+        self.retire(window.begin - LINGER_NS)
 
-    def finish(self) -> None:
-        self._retire(self._recent, np.ones(len(self._recent.dev), dtype=np.bool_))
-
-    def _retire(self, known: _Recent, old: Bool) -> None:
+    def retire(self, before: int) -> None:
+        """Count the flush requests that completed before (ns); FAR after the last window: all."""
+        if (known := self._recent) is None:
+            return
+        old = known.complete < before
         for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self.by_dev[dev]
             device.requests += 1
@@ -316,14 +312,14 @@ class _Open:
     call: str | None = None
 
 
+@dataclass
 class Hanging:
     """Finds I/O in flight, window after window: the last one has what was when the log ended."""
 
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._names = ProcessNames()
-        self._open: dict[int, _Open] = {}
-        self._done: dict[int, int] = {}
+    context: Context
+    _names: ProcessNames = field(default_factory=ProcessNames)
+    _open: dict[int, _Open] = field(default_factory=dict)
+    _done: dict[int, int] = field(default_factory=dict)
 
     def add(self, window: Lifecycles) -> None:
         self._names.take(window.tasks)
@@ -333,7 +329,7 @@ class Hanging:
             last = int(bios.complete[ended[bios.dev[ended] == dev]].max())
             self._done[dev] = max(last, self._done.get(dev, NEVER))
         rows = np.flatnonzero(under_way(bios) & ~bios.own)
-        codes, names = operations(self._context, bios.opf, bios.bytes)
+        codes, names = operations(self.context, bios.opf, bios.bytes)
         for row in rows[np.argsort(bios.queue[rows], kind="stable")].tolist():
             one = self._open.setdefault(int(bios.dev[row]), _Open())
             one.bios += 1
@@ -352,7 +348,7 @@ class Hanging:
                 place, known = rows_of(paths.number, bios.number[row : row + 1])
                 if known[0] and (call := int(paths.call[place[0]])) >= 0:
                     foreign = bool(paths.foreign[place[0]])
-                    one.call = name_of_call(call, foreign, self._context.machine)
+                    one.call = name_of_call(call, foreign, self.context.machine)
         requests = window.requests
         still = (requests.issue != NEVER) & (requests.complete == NEVER)
         still &= (requests.absorbed_by == NEVER) & (requests.certainty == Certainty.INCOMPLETE)
@@ -371,12 +367,12 @@ class Hanging:
             if idle < HANGS_NS:
                 continue
             name = self._names[one.pid] if one.pid else ""
-            title = self._context.titles.title(one.pid, name)
+            title = self.context.titles.title(one.pid, name)
             found.append(
                 as_row(
                     HangingReport,
                     one,
-                    device=self._context.device_name(dev),
+                    device=self.context.device_name(dev),
                     operations=sorted(one.issued_operations or one.operations),
                     bytes=one.request_bytes if one.requests else one.bytes,
                     since_queue_ns=end - one.queued,

@@ -9,7 +9,6 @@ from biotrail.converters.analysis.distributions.groups import Series
 from biotrail.converters.analysis.distributions.sketch import Distribution, add_grouped
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import PairGroup, PairInterval, PairKey, PairReport
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
@@ -65,12 +64,12 @@ def _distributions(place: I64, values: I64, count: int) -> list[Distribution]:
     return found
 
 
+@dataclass
 class PairFigures:
-    def __init__(self, context: Context, interval: int = 0) -> None:
-        self._interval = interval
-        self.series: Series[Distribution, tuple[int, Summary]] | None = None
-        self._names = PairNames(context)
-        self._figures: dict[int, _Figures] = {}
+    names: PairNames
+    interval: int = 0
+    series: Series[Distribution, tuple[int, Summary]] | None = None
+    _figures: dict[int, _Figures] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, begin: int) -> None:
         """begin: ns where the first interval begins."""
@@ -79,11 +78,11 @@ class PairFigures:
         pairs = window.sites.pairs
         for number in names_of(pairs.pair).tolist():
             figures = self._figures.setdefault(number, _Figures())
-            figures.add(pairs.take(pairs.pair == number), self._names.has_by(number))
-        if self._interval:
+            figures.add(pairs.take(pairs.pair == number), self.names.has_by(number))
+        if self.interval:
             if self.series is None:
                 self.series = Series(
-                    begin, self._interval, lambda number, time: (number, Summary.of(time))
+                    begin, self.interval, lambda number, time: (number, Summary.of(time))
                 )
             self.series.add(
                 pairs.pair.astype(np.int64),
@@ -98,37 +97,37 @@ class PairFigures:
             return {}
         self.series.finish()
         return {
-            interval: [PairInterval(self._names.name(number), time) for number, time in rows]
+            interval: [PairInterval(self.names.name(number), time) for number, time in rows]
             for interval, rows in self.series.closed.items()
         }
 
     def reports(self, trace: Trace) -> list[PairReport]:
         """Return a report for each pair, in the order of the header; those that occurred or not."""
-        self._names.finish(trace.reader.end)
-        numbers = sorted(set(range(len(self._names))) | set(self._figures))
-        return [self._report(number) for number in numbers]
-
-    def _report(self, number: int) -> PairReport:
-        names, figures = self._names, self._figures.get(number, _Figures())
-        groups = sorted(figures.groups.items(), key=lambda item: (-item[1].sum, item[0]))
-        keys = sorted(figures.keys.items(), key=lambda item: (-item[1][1], item[0]))
-        return PairReport(
-            name=names.name(number),
-            begin=str(names.fact(number, "begin")),
-            end=str(names.fact(number, "end")),
-            keys=names.fields(number),
-            by=str(names.fact(number, "by")),
-            time=Summary.of(figures.time),
-            groups=[
-                PairGroup(names.by(number, value), value, Summary.of(times))
-                for value, times in groups
-            ],
-            groups_left_out=figures.without_group,
-            slowest_keys=[
-                PairKey(names.key(number, *key), list(key), *counts)
-                for key, counts in keys[:SHOWN_KEYS]
-            ],
-            keys_known=len(figures.keys),
-            keys_left_out=figures.without_key,
-            unpaired=names.unpaired(number),
-        )
+        names, found = self.names, []
+        names.finish(trace.reader.end)
+        for number in sorted({*range(len(names)), *self._figures}):
+            figures = self._figures.get(number, _Figures())
+            groups = sorted(figures.groups.items(), key=lambda item: (-item[1].sum, item[0]))
+            keys = sorted(figures.keys.items(), key=lambda item: (-item[1][1], item[0]))
+            report = PairReport(
+                name=names.name(number),
+                begin=str(names.fact(number, "begin")),
+                end=str(names.fact(number, "end")),
+                keys=names.fields(number),
+                by=str(names.fact(number, "by")),
+                time=Summary.of(figures.time),
+                groups=[
+                    PairGroup(names.by(number, value), value, Summary.of(times))
+                    for value, times in groups
+                ],
+                groups_left_out=figures.without_group,
+                slowest_keys=[
+                    PairKey(names.key(number, *key), list(key), *counts)
+                    for key, counts in keys[:SHOWN_KEYS]
+                ],
+                keys_known=len(figures.keys),
+                keys_left_out=figures.without_key,
+                unpaired=names.unpaired(number),
+            )
+            found.append(report)
+        return found

@@ -138,11 +138,8 @@ class Completions:
             mine = steps.driver == number
             for dev in names_of(requests.dev[mine]).tolist() if driver in STEPS else ():
                 rows = mine & (requests.dev == dev)
-                work, asked, done = (
-                    self._drivers[dev, driver],
-                    requests.take(rows),
-                    steps.take(rows),
-                )
+                work = self._drivers[dev, driver]
+                asked, done = requests.take(rows), steps.take(rows)
                 between_of = [getattr(done, name) for name in _BETWEEN[driver]]
                 divided = work.add(STEPS[driver], asked, between_of)
                 work.errors += int(done.errors.sum())
@@ -277,11 +274,11 @@ class _Held:
     """Process of the thread that submitted it or waited → bios."""
 
 
+@dataclass
 class HeldByLimit:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._names = ProcessNames()
-        self._held: dict[tuple[int, int, str], _Held] = {}
+    context: Context
+    _names: ProcessNames = field(default_factory=ProcessNames)
+    _held: dict[tuple[int, int, str], _Held] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
         if not len(path.held):
@@ -289,7 +286,7 @@ class HeldByLimit:
         self._names.take(window.tasks)
         row, known = rows_of(window.bios.number, path.held.number)
         held, bios = path.held.take(known), window.bios.take(row[known])
-        codes, names = operations(self._context, bios.opf, bios.bytes)
+        codes, names = operations(self.context, bios.opf, bios.bytes)
         keys = np.stack([held.limit, bios.dev.astype(np.uint64), codes.astype(np.uint64)], axis=1)
         distinct, at = np.unique(keys, axis=0, return_inverse=True)
         for place, (limit, dev, code) in enumerate(distinct.tolist()):
@@ -310,8 +307,8 @@ class HeldByLimit:
             report = as_row(
                 HeldReport,
                 one,
-                cgroup=self._context.cgroups.get(limit, f"id {limit}") if limit else None,
-                device=self._context.device_name(dev),
+                cgroup=self.context.cgroups.get(limit, f"id {limit}") if limit else None,
+                device=self.context.device_name(dev),
                 dev=dev,
                 operation=op,
                 bps=None if one.bps == NO_BPS else one.bps,

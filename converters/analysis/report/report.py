@@ -26,12 +26,11 @@ from biotrail.converters.analysis.distributions.keys import (
     KEYS,
     OP_BITS,
     ByCgroup,
+    ByNumber,
     ByPath,
     ByProcess,
     Key,
     Name,
-    by_cpu,
-    by_place,
     check_recorded,
     name_of,
 )
@@ -75,11 +74,18 @@ from biotrail.converters.analysis.report.tree import (
     Throttled,
 )
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import OP_MASK, STAGE_NAMES, Certainty, Lifecycles, Stage
+from biotrail.converters.events.tables import (
+    FAR,
+    OP_MASK,
+    STAGE_NAMES,
+    Certainty,
+    Lifecycles,
+    Stage,
+)
 from biotrail.converters.lifecycles.recorder_time import recorder_ns
 from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
-from biotrail.converters.sites.pair_names import pairs_in
+from biotrail.converters.sites.pair_names import PairNames, pairs_in
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -116,10 +122,10 @@ class Reporter:
         self._keys: dict[str, Key] = {
             "processes": ByProcess(context),
             "cgroups": ByCgroup(context),
-            "cpus": by_cpu(context),
+            "cpus": ByNumber(context, "cpu"),
             **({"files": ByPath(context)} if context.has_files else {}),
         }
-        self._chosen: Key = KEYS[by](context) if by else by_place(context)
+        self._chosen: Key = KEYS[by](context) if by else ByNumber(context)
         self._each_device = by in (None, "device")
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
@@ -137,7 +143,7 @@ class Reporter:
         if pairs_in(context.header):
             from biotrail.converters.analysis.report import pair_figures
 
-            self._pairs = pair_figures.PairFigures(context, interval)
+            self._pairs = pair_figures.PairFigures(PairNames(context), interval)
         self._series: Series[Group, tuple[int, GroupReport]] | None = None
         self.begin = -1
         """ns: where the first window with events begins; -1 before."""
@@ -216,7 +222,7 @@ class Reporter:
 
     def finish(self, trace: Trace) -> Report:
         """Return the report of all windows, once. trace: of these, read to its end."""
-        self.flushes.finish()
+        self.flushes.retire(FAR)
         context = self._context
         begin, end = extent(trace)
         span = end - begin
@@ -319,12 +325,10 @@ class Reporter:
         found = [
             device_report(
                 dev,
-                self.devices.get(dev),
+                device := self.devices.by_dev.get(dev) or Device(Depth(0), Depth(0)),
                 self.flushes.by_dev.get(dev),
                 *(([], []) if self._path is None else self._path.completions.reports(dev)),
-                operation_reports(
-                    bios, requests, span, self._context, dev, self.devices.get(dev).operations
-                ),
+                operation_reports(bios, requests, span, self._context, dev, device.operations),
                 events.get(dev, {}),
                 span,
                 self._context,
@@ -344,12 +348,17 @@ class Reporter:
             for place in {**queue.spans, **issued.spans}:
                 if self.begin + place * self._interval >= log_end:
                     continue  # of no length, where the recording ends with an interval
-                one = _interval_depth(name, queue, issued, place)
+                both = [(queue, issued)]
                 if queue.high is not None or issued.high is not None:
-                    one.high = _interval_depth(
-                        name, queue.high or queue, issued.high or issued, place
-                    )
-                depths.setdefault(place, []).append(one)
+                    both.insert(0, (queue.high or queue, issued.high or issued))
+                one: IntervalDepth | None = None
+                for waiting, serving in both:
+                    bios = waiting.spans.get(place, Span())
+                    requests = serving.spans.get(place, Span())
+                    figures = (bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
+                    one = IntervalDepth(name, *figures, high=one)
+                if one is not None:
+                    depths.setdefault(place, []).append(one)
         pairs = {} if self._pairs is None else self._pairs.intervals()
         last = max([-1, *self._series.closed, *depths, *pairs])
         found = []
@@ -366,11 +375,6 @@ class Reporter:
             depth = depths.get(place, [])
             found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
-
-
-def _interval_depth(name: str, queue: Depth, issued: Depth, place: int) -> IntervalDepth:
-    bios, requests = (of.spans.get(place, Span()) for of in (queue, issued))
-    return IntervalDepth(name, bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
 
 
 def make_report(

@@ -16,7 +16,7 @@ from biotrail.converters.analysis.distributions.samples import Samples, operatio
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
+from biotrail.converters.events.tables import FAR, I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
 from biotrail.converters.lifecycles.operations import transferred
 
 OCTAVES = 64
@@ -25,66 +25,6 @@ MOST_PLACES = 1024
 TIMES = 10
 """Multiple of the median latency from which on an I/O is slow."""
 NOT_KNOWN = -1
-_FAR = np.iinfo(np.int64).max
-
-
-@dataclass
-class BytesInFlight:
-    """Bytes in flight at each bio's Q, summed in the window of the Q, returned in that of the end.
-
-    So the result does not depend on how windows cut the log, except for bios whose completion was
-    lost: these count as in flight until the window that gives them up.
-    """
-
-    _number: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    _found: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """(n,): bytes beside each of them, or NOT_KNOWN."""
-
-    def add(self, window: Lifecycles, context: Context) -> I64:
-        """Return the bytes of other operations on its device at each ended bio's Q."""
-        both = Bios.concatenate([window.bios, window.open_bios])
-        found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
-        if len(self._number) and len(both):
-            at = np.minimum(np.searchsorted(self._number, both.number), len(self._number) - 1)
-            found = np.where(self._number[at] == both.number, self._found[at], NOT_KNOWN)
-        begun = (both.queue >= window.begin) & (both.queue < window.end)
-        over = np.arange(len(both)) < len(window.bios)
-        ended = np.where(over | (both.complete != NEVER), both.complete, _FAR)
-        place = both.dev.astype(np.int64) << 8 | operations_of(both, context)
-        asked = np.flatnonzero(begun)
-        size = transferred(context, both.opf, both.bytes)
-        names, _, of = distinct_values(place)
-        devices, _, device = distinct_values(names >> 8)
-        flown = np.zeros(len(both), np.int64)
-        if len(devices) < len(names):  # else no device has several operations
-            until = np.where(ended != NEVER, ended, _FAR)
-            queued = np.flatnonzero(both.queue != NEVER)
-            queued = queued[np.argsort(both.queue[queued], kind="stable")]
-            order = queued[np.argsort(until[queued])]
-            loops.beside(
-                both.queue,
-                of,
-                np.where(ended != NEVER, size, 0),
-                queued,
-                order,
-                until[order],
-                device,
-                np.zeros(len(names), np.int64),
-                np.zeros(len(devices), np.int64),
-                flown,
-            )
-        found[asked] = flown[asked]
-        order = np.argsort(window.open_bios.number)
-        self._number = window.open_bios.number[order]
-        self._found = found[~over][order]
-        return found[over]
-
-
-def bytes_until(at: I64, size: I64, times: I64) -> I64:
-    """Return, at each time (m,), the sum of the sizes with `at` (n,) not after that time."""
-    order = np.argsort(at)
-    sums = np.concatenate([[0], np.cumsum(size[order])])
-    return np.asarray(sums[np.searchsorted(at[order], times, side="right")], dtype=np.int64)
 
 
 @dataclass
@@ -113,10 +53,13 @@ class Tails:
     by_place: dict[int, tuple[I64, I64]] = field(default_factory=dict)
     """Place (as in Samples.place) → sums by octave of latency, (OCTAVES, 4), of `loops.sum_octaves`
     (count, ns, number and bytes of those with bytes beside known); by octave and stage, of ns."""
-    _in_flight: BytesInFlight = field(default_factory=BytesInFlight)
+    _open: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Numbers of the bios that go on, ascending."""
+    _beside_open: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """(n,): bytes beside each of them at its Q, or NOT_KNOWN."""
 
     def add(self, window: Lifecycles, bios: Samples, context: Context) -> None:
-        beside = self._in_flight.add(window, context)
+        beside = self._beside(window, context)
         names, _, of = distinct_values(bios.place)
         for place in names.tolist():
             if place in self.by_place or len(self.by_place) < MOST_PLACES:
@@ -138,6 +81,49 @@ class Tails:
             whole, by_stage = self.by_place[int(names[row])]
             whole += sums[row]
             by_stage += by_octave[row]
+
+    def _beside(self, window: Lifecycles, context: Context) -> I64:
+        """Return the bytes of other operations in flight on its device at each ended bio's Q.
+
+        They are summed in the window of the Q, so that the result does not depend on how windows
+        cut the log, except for bios whose completion was lost: these count as in flight until the
+        window that gives them up.
+        """
+        both = Bios.concatenate([window.bios, window.open_bios])
+        found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
+        if len(self._open) and len(both):
+            at = np.minimum(np.searchsorted(self._open, both.number), len(self._open) - 1)
+            found = np.where(self._open[at] == both.number, self._beside_open[at], NOT_KNOWN)
+        asked = np.flatnonzero((both.queue >= window.begin) & (both.queue < window.end))
+        over = np.arange(len(both)) < len(window.bios)
+        ended = np.where(over | (both.complete != NEVER), both.complete, FAR)
+        place = both.dev.astype(np.int64) << OP_BITS | operations_of(both, context)
+        size = transferred(context, both.opf, both.bytes)
+        names, _, of = distinct_values(place)
+        devices, _, device = distinct_values(names >> OP_BITS)
+        flown = np.zeros(len(both), np.int64)
+        if len(devices) < len(names):  # else no device has several operations
+            until = np.where(ended != NEVER, ended, FAR)
+            queued = np.flatnonzero(both.queue != NEVER)
+            queued = queued[np.argsort(both.queue[queued], kind="stable")]
+            order = queued[np.argsort(until[queued])]
+            loops.beside(
+                both.queue,
+                of,
+                np.where(ended != NEVER, size, 0),
+                queued,
+                order,
+                until[order],
+                device,
+                np.zeros(len(names), np.int64),
+                np.zeros(len(devices), np.int64),
+                flown,
+            )
+        found[asked] = flown[asked]
+        order = np.argsort(window.open_bios.number)
+        self._open = window.open_bios.number[order]
+        self._beside_open = found[~over][order]
+        return found[over]
 
     def tails(self, bios: dict[int, Group], context: Context) -> list[Tail]:
         """The greatest sum of latencies first. bios: by place, from which the medians are taken."""

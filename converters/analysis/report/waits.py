@@ -52,15 +52,14 @@ class Waited(Mergeable):
     """Process that had the CPU until the thread ran again → ns for which it was ready to run."""
 
 
+@dataclass
 class WaitsByReason:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._on = "fs" in context.path_parts
-        self._pending: Waits | None = None
-        self._waited: dict[tuple[int, str, WaitReason], Waited] = {}
-        self._calls: dict[str, int] = {}
-        self.dropped = 0
-        """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
+    context: Context
+    dropped: int = 0
+    """Waits whose calls had not returned when there were more than MOST_PENDING of them."""
+    _pending: Waits | None = None
+    _waited: dict[tuple[int, str, WaitReason], Waited] = field(default_factory=dict)
+    _calls: dict[str, int] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
         """Add the waits of the calls that ended in the window.
@@ -68,7 +67,7 @@ class WaitsByReason:
         Waits of a call that has not returned are kept for a later window; those of calls whose
         entry is not known, or that did no I/O, are never counted.
         """
-        if not self._on:
+        if "fs" not in self.context.path_parts:
             return
         calls, waits = path.calls, path.waits
         calls = calls.take(calls.entry != NEVER)
@@ -85,32 +84,29 @@ class WaitsByReason:
         timed, codes = calls.take(did_io), coded(calls)[did_io] >> 1
         for code in names_of(codes).tolist():
             mine = timed.take(codes == code)
-            name, _ = named(code << 1, self._context)
+            name, _ = named(code << 1, self.context)
             self._calls[name] = self._calls.get(name, 0) + int((mine.exit - mine.entry).sum())
         row = row[known]
         io = np.where(calls.timed, FAR, calls.own_io + calls.other_io)[row]
         process = take_or(window.tasks.tgid.astype(np.int64), calls.task[row], 0)
-        self._add_waits(waits.take(known), process, coded(calls)[row] >> 1, io)
-
-    def _add_waits(self, waits: Waits, process: I64, code: I64, most: I64) -> None:
-        """code: of `coded`, without its lowest bit. most: ns that count of each wait."""
-        keys = code << _BITS | waits.reason.astype(np.int64)
-        blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), most)
+        waits = waits.take(known)
+        keys = coded(calls)[row] >> 1 << _BITS | waits.reason.astype(np.int64)
+        blocked = np.minimum(np.maximum(waits.woken - waits.out, 0), io)
         own = np.where(waits.cause == WaitCause.OWN_IO, blocked, 0)
         no_file = np.where((waits.number == PAGE_FAULT) & (waits.file < 0), blocked, 0)
-        for pid, key, mine in by_pair(process, keys):
-            name, _ = named(key >> _BITS << 1, self._context)
+        for pid, key, rows in by_pair(process, keys):
+            name, _ = named(key >> _BITS << 1, self.context)
             reason = WaitReason(key & ((1 << _BITS) - 1))
-            known = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
-            one = self._waited.setdefault((pid if known else OTHERS, name, reason), Waited())
-            one.time.add(blocked[mine])
-            one.own += int(own[mine].sum())
-            one.no_file += int(no_file[mine].sum())
-            _count(one.ran, waits.ran_pid[mine], (waits.run - waits.woken)[mine])
+            apart = (pid, name, reason) in self._waited or len(self._waited) < MOST_GROUPS
+            one = self._waited.setdefault((pid if apart else OTHERS, name, reason), Waited())
+            one.time.add(blocked[rows])
+            one.own += int(own[rows].sum())
+            one.no_file += int(no_file[rows].sum())
+            _count(one.ran, waits.ran_pid[rows], (waits.run - waits.woken)[rows])
             if reason == WaitReason.CGROUP_LIMIT:
-                _count(one.limits, waits.limit[mine], blocked[mine])
+                _count(one.limits, waits.limit[rows], blocked[rows])
             elif reason in LOCKS:
-                _count(one.wakers, waits.waker[mine], blocked[mine])
+                _count(one.wakers, waits.waker[rows], blocked[rows])
 
     def reports(self) -> list[WaitReport]:
         merged: dict[tuple[str, WaitReason], Waited] = {}
@@ -122,7 +118,7 @@ class WaitsByReason:
                 reason=WAIT_REASON_NAMES[reason],
                 share=one.time.sum / max(self._calls.get(name, 0), 1),
                 own_io_ns=one.own,
-                no_file_ns=one.no_file if name == _FAULT and self._context.has_files else None,
+                no_file_ns=one.no_file if name == _FAULT and self.context.has_files else None,
                 time=Summary.of(one.time),
             )
             for (name, reason), one in sorted(merged.items())
@@ -156,10 +152,10 @@ class _Journal:
     waits: int = 0
 
 
+@dataclass
 class CommitsByDevice:
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._journals: dict[int, _Journal] = {}
+    context: Context
+    _journals: dict[int, _Journal] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
         """A commit whose start was not seen has no time. Waits are of their commit's device."""
@@ -183,7 +179,7 @@ class CommitsByDevice:
             as_row(
                 CommitReport,
                 one,
-                device=self._context.device_name(dev),
+                device=self.context.device_name(dev),
                 dev=dev,
                 phases=[
                     StageTimes(phase, times.sum / max(one.time.sum, 1), Summary.of(times))

@@ -132,6 +132,10 @@ class SlowCall:
     journal_left_out: int = 0
     """Such bios beyond these; also those of other journals' threads, if there are so many."""
 
+    def rank(self, by_size: bool = False) -> int:
+        """Return what calls are sorted by: the slowest first, or the one of the most bytes."""
+        return -self.call.bytes if by_size else -self.call.duration_ns
+
     def reasons(self, cause: str) -> dict[str, int]:
         """Return reason → ns blocked of the waits of a cause, the longest first; {}: not known."""
         found: dict[str, int] = {}
@@ -242,16 +246,17 @@ class CallCounts:
 class SlowestCalls:
     """Finds the slowest calls of a log's windows: `add` every one, then `gather` every one anew."""
 
+    trace: Trace
     wanted: WantedCalls
     counts: CallCounts = field(default_factory=CallCounts)
     found: list[SlowCall] = field(default_factory=list)
     """The slowest calls so far, at most `wanted.top`, the slowest first; of equals the first."""
 
-    def add(self, window: Lifecycles, context: Context) -> None:
+    def add(self, window: Lifecycles) -> None:
         """Among equals the earlier entry, then the lower thread id is kept."""
         if window.path is None:
             return
-        calls = window.path.calls
+        calls, context = window.path.calls, self.trace.context
         known = calls.entry != NEVER
         took = np.where(known, calls.exit - calls.entry, 0)
         self.counts.calls += int(known.sum())

@@ -24,7 +24,7 @@ from biotrail.converters.events.tables import (
     Stages,
     Table,
 )
-from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
+from biotrail.converters.lifecycles.windows import under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 _SINCE = {HeldSince.REMAP: "remap", HeldSince.WAIT: "wait"}
@@ -108,11 +108,6 @@ class Span:
     share: float
 
 
-def slowest_first(under_way: bool, waited_ns: int) -> tuple[bool, int]:
-    """What I/Os are sorted by, by IO.under_way and IO.waited_ns."""
-    return not (under_way and waited_ns >= HANGS_NS), -waited_ns
-
-
 @dataclass
 class IO:
     """One bio. Times are ns, sectors are 512 bytes; None: not known."""
@@ -165,10 +160,6 @@ class IO:
     """What the process of `tid` calls itself, or which script it runs; None: neither."""
     file_was: str | None = None
     """Path of `file` before it was renamed; None: it was not."""
-
-    @property
-    def rank(self) -> tuple[bool, int]:
-        return slowest_first(self.under_way, self.waited_ns)
 
     @property
     def longest(self) -> Span | None:

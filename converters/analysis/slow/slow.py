@@ -26,11 +26,9 @@ from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import (
-    I64,
     NEVER,
     NO_CPU,
     STAGE_NAMES,
-    Bios,
     Bool,
     Lifecycles,
     Stage,
@@ -150,6 +148,13 @@ class SlowIO:
     side: Side | None = None
     """Of a guest's I/O, where its request's time went on the host; None: not known, no guest."""
 
+    def rank(self, by_size: bool = False) -> tuple[bool, int]:
+        """Return what I/Os are sorted by: those that hang first, the slowest, or the largest."""
+        if by_size:
+            return False, -self.io.bytes
+        hangs = self.io.under_way and self.io.waited_ns >= HANGS_NS
+        return not hangs, -self.io.waited_ns
+
     @property
     def longest_pause(self) -> tuple[Step, Step] | None:
         """Between two successive events; None: fewer than two, or some were left out."""
@@ -197,27 +202,28 @@ class Slowest:
     """Latest time known of the log, ns: in the last window, the log's end. Only that window has
     bios that are under way."""
 
-    def watch(self, result: Result, window: Lifecycles) -> None:
+    def watch(self, result: Result, window: Lifecycles, chosen: Bool | None = None) -> None:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
-        equals those with the least numbers are kept.
+        equals those with the least numbers are kept. chosen: mask of bios; None: the choice's.
         """
-        self.add(result, window, self.choice.mask(window.bios, window.tasks))
-
-    def add(self, result: Result, window: Lifecycles, chosen: Bool) -> None:
-        """Do as `watch` with the window's bios that the mask marks, instead of the choice's."""
         bios = window.bios
         self._end = log_end(self.trace)
         self.devices.update(np.unique(bios.dev).tolist())
+        if chosen is None:
+            chosen = self.choice.mask(bios, window.tasks)
         if self.whole_families:
             chosen = chosen & (bios.parent == NEVER)
         tried = chosen & failed_nowait(self.trace.context, bios)
         self.counts.tries += int(tried.sum())
         chosen = chosen & ~tried
-        waited, known = _waits(bios, self._end)
+        # From Q to C or, for bios in flight when the log ends, to its end.
+        going_on = under_way(bios)
+        known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
+        waited = np.where(known, np.where(going_on, self._end, bios.complete) - bios.queue, 0)
         self.counts.ios += int(chosen.sum())
-        self.counts.under_way += int((chosen & under_way(bios)).sum())
+        self.counts.under_way += int((chosen & going_on).sum())
         self.counts.without_latency += int((chosen & ~known).sum())
         if window.path is not None:
             self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
@@ -227,7 +233,7 @@ class Slowest:
         wanted &= waited >= self.wanted.over
         self.counts.matching += int(wanted.sum())
         rows = np.flatnonzero(wanted)
-        hangs = under_way(bios) & (waited >= HANGS_NS)
+        hangs = going_on & (waited >= HANGS_NS)
         if self.found and len(self.found) == self.wanted.top:
             rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
         rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
@@ -235,7 +241,7 @@ class Slowest:
         if len(rows):
             steps, events = result.histories(bios.number[rows])
             self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-            self.found.sort(key=lambda slow: (*slow.io.rank, slow.io.number))
+            self.found.sort(key=lambda slow: (*slow.rank(), slow.io.number))
             del self.found[self.wanted.top :]
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
@@ -292,18 +298,6 @@ def log_end(trace: Trace) -> int:
     """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
-
-
-def _waits(bios: Bios, end: int) -> tuple[I64, Bool]:
-    """Return (waited, known) by row of `bios`.
-
-    waited: ns from Q to C or, for bios in flight when the log ends, from Q to `end`; 0 if not
-    known. known: whether the bio has Q, and has C or is in flight then.
-    """
-    going_on = under_way(bios)
-    known = (bios.queue != NEVER) & ((bios.complete != NEVER) | going_on)
-    until = np.where(going_on, end, bios.complete)
-    return np.where(known, until - bios.queue, 0), known
 
 
 def _parents(window: Lifecycles, row: int) -> list[int]:
@@ -387,7 +381,7 @@ class SlowestEach:
         """Of each the OF_EACH slowest are kept, also those too fast or not failed for `wanted`."""
         bios = window.bios
         chosen = self.all.choice.mask(bios, window.tasks)
-        self.all.add(result, window, chosen)
+        self.all.watch(result, window, chosen)
         codes, names = operations(self.all.trace.context, bios.opf, bios.bytes)
         pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
         for pair in np.unique(pairs[chosen]).tolist():
@@ -398,7 +392,7 @@ class SlowestEach:
                 self._each[name] = Slowest(
                     self.all.trace, self.all.choice, Wanted(OF_EACH), whole_families=False
                 )
-            self._each[name].add(result, window, chosen & (pairs == pair))
+            self._each[name].watch(result, window, chosen & (pairs == pair))
 
     def finish(self) -> tuple[Slowest, int]:
         """Return (slowest, whole), after the last window.

@@ -279,7 +279,7 @@ class _Target:
 class Neighbourhood:
     """Gathers the surroundings of some I/Os in one pass over a log's windows.
 
-    Call `add` with each window until it returns True, then `finish`, then `of` for each I/O.
+    Call `add` with each window until it returns True, then `finish`.
     """
 
     def __init__(
@@ -295,10 +295,6 @@ class Neighbourhood:
         self.last_ns = max((t.end for t in self._targets), default=NEVER)
         """ns: the last of the I/Os' ends; later windows add nothing. NEVER without I/Os."""
         self._over = not self._targets
-
-    def of(self, io: IO) -> Surroundings | None:
-        """None: its Q is not in the log."""
-        return next((t.found for t in self._targets if t.io.number == io.number), None)
 
     def add(self, window: Lifecycles) -> bool:
         """Add the log's next window; return True if no later one is needed."""
@@ -362,13 +358,15 @@ class Neighbourhood:
                 done = None if complete == NEVER else complete - target.queue
                 found.flushes.append(Flush(issue - target.queue, done))
 
-    def finish(self) -> None:
+    def finish(self) -> dict[int, Surroundings]:
+        """Return number of an I/O → its surroundings; without those whose Q is not in the log."""
         for target in self._targets:
             target.found.flushes.sort(key=lambda flush: flush.issue_ns)
             target.found.before = target.before.neighbours()
             target.found.before_left_out = target.before.left_out
             for group in target.groups():
                 _shorten(group, MOST_TASKS)
+        return {target.io.number: target.found for target in self._targets}
 
 
 def _ends(bios: Bios) -> I64:

@@ -90,10 +90,9 @@ class Flame:
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
     """Return a tree: "all", recordings if labelled, commands, then functions, outermost first.
 
-    Frames that differ only in the offset are one node. room: characters of JSON for the nodes; the
-    heaviest are kept, none without its caller.
+    Frames that differ only in the offset are one node. room: as of `flame_of`.
     """
-    return _tree(
+    return flame_of(
         (
             (
                 [
@@ -110,16 +109,15 @@ def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
 
 
 def flame_of(
-    stacks: Iterable[tuple[Sequence[tuple[str, Side]], int, int]], room: int = ROOM
+    stacks: Iterable[tuple[Sequence[tuple[str, Side]], tuple[int, int, int]]], room: int = ROOM
 ) -> Flame:
-    """stacks: (frames (name, side) from the outermost inwards, calls, ns) of each."""
-    return _tree(((frames, (calls, 0, ns)) for frames, calls, ns in stacks), room)
+    """Return the tree of stacks: (frames from the outermost inwards, (bios, bytes, ns)) of each.
 
-
-def _tree(
-    stacks: Iterable[tuple[Sequence[tuple[str, Side]], tuple[int, int, int]]], room: int
-) -> Flame:
-    """stacks: (frames from the outermost inwards, (bios, bytes, ns)) of each."""
+    room: characters of JSON for the nodes. A node ranks by the largest of its shares of all bios,
+    bytes and latency, and counts as its name's JSON and OF_EACH characters. A function is never
+    heavier than its caller, and of equals the caller comes first; so every kept node's caller is
+    kept. The first node, "all", always is.
+    """
     nodes = [Node("all", Side.ALL, -1, 0)]
     for frames, (bios, size, ns) in stacks:
         path = [0]
@@ -133,8 +131,26 @@ def _tree(
             nodes[at].bios += bios
             nodes[at].bytes += size
             nodes[at].latency_ns += ns
-    kept = _heaviest(nodes, room)
-    return Flame(_ordered(nodes, kept), len(nodes) - len(kept))
+    whole = [max(nodes[0].weight(by), 1) for by in Weight]
+    shares = [
+        max(node.weight(by) / of for by, of in zip(Weight, whole, strict=True)) for node in nodes
+    ]
+    order = sorted(range(len(nodes)), key=lambda at: (-shares[at], at))
+    used = accumulate(len(as_json(nodes[at].name)) + OF_EACH for at in order)
+    kept = {0, *(at for at, sofar in zip(order, used, strict=True) if sofar <= room)}
+    # Copies of the kept nodes, depth first, siblings by name.
+    found: list[Node] = []
+    rest = [(0, -1)]
+    while rest:
+        at, above = rest.pop()
+        node = nodes[at]
+        place = len(found)
+        found.append(
+            Node(node.name, node.side, above, node.depth, node.bios, node.bytes, node.latency_ns)
+        )
+        below = sorted(name for name, child in node.below.items() if child in kept)
+        rest += [(node.below[name], place) for name in reversed(below)]
+    return Flame(found, len(nodes) - len(kept))
 
 
 def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
@@ -146,38 +162,6 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
         side = Side.MODULE if frame.where else Side.KERNEL
         found.append((frame_text(frame, kernel=True), side))
     return [(name[:MOST_NAME], side) for name, side in [(caller.comm, Side.COMMAND), *found]]
-
-
-def _heaviest(nodes: list[Node], room: int) -> set[int]:
-    """Return the indices of the heaviest nodes whose JSON fits into `room` characters.
-
-    A node ranks by the largest of its shares of all bios, bytes and latency, and counts as its
-    name's JSON and OF_EACH characters. A function is never heavier than its caller, and of equals
-    the caller comes first; so every kept node's caller is kept. The first node, "all", always is.
-    """
-    whole = [max(nodes[0].weight(by), 1) for by in Weight]
-    shares = [
-        max(node.weight(by) / of for by, of in zip(Weight, whole, strict=True)) for node in nodes
-    ]
-    order = sorted(range(len(nodes)), key=lambda at: (-shares[at], at))
-    used = accumulate(len(as_json(nodes[at].name)) + OF_EACH for at in order)
-    return {0, *(at for at, sofar in zip(order, used, strict=True) if sofar <= room)}
-
-
-def _ordered(nodes: list[Node], kept: set[int]) -> list[Node]:
-    """Return copies of the kept nodes, depth first, siblings by name."""
-    found: list[Node] = []
-    rest = [(0, -1)]
-    while rest:
-        at, parent = rest.pop()
-        node = nodes[at]
-        place = len(found)
-        found.append(
-            Node(node.name, node.side, parent, node.depth, node.bios, node.bytes, node.latency_ns)
-        )
-        below = sorted(name for name, child in node.below.items() if child in kept)
-        rest += [(node.below[name], place) for name in reversed(below)]
-    return found
 
 
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:

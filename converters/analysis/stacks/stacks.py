@@ -16,7 +16,7 @@ from biotrail.converters.analysis.distributions.sketch import (
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
-from biotrail.converters.events.tables import I32, I64, NEVER, Bios, Lifecycles
+from biotrail.converters.events.tables import I32, I64, NEVER, Lifecycles
 from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
@@ -85,15 +85,15 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Keeps the window's table of threads, by which `callers` names them."""
+        """Bios without a known latency count in `bios` and `bytes` only.
+
+        Keeps the window's table of threads, by which `callers` names them.
+        """
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
         self.without_queue += int((~seen).sum())
-        self._add(bios if seen.all() else bios.take(seen))
-
-    def _add(self, bios: Bios) -> None:
-        """Add bios with a Q; those without a known latency count in `bios` and `bytes` only."""
+        bios = bios if seen.all() else bios.take(seen)
         if not len(bios):
             return
         key = (bios.stack.astype(np.int64) + 1 << 32) | (bios.task.astype(np.int64) + 1)

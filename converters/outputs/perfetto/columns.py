@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Slices of one category as columns: times, names, arguments, stages."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,11 +22,17 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.names import ARGUMENT_IIDS, STAGE_IIDS, stage_argument
+from biotrail.converters.outputs.perfetto.names import (
+    ARGUMENT_IIDS,
+    STAGE_IIDS,
+    Detail,
+    stage_argument,
+)
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
 """An array of any unsigned dtype."""
-_UINT, _INT, _BOOL, STRING = 0x18, 0x20, 0x10, 0x88
+_UINT, INT, _BOOL, STRING = 0x18, 0x20, 0x10, 0x88
+"""First byte of the tag of a value's field in DebugAnnotation."""
 FOREVER = np.iinfo(np.int64).max
 """The end of a slice whose end is not known yet."""
 _STAGE_NAMES = np.array([STAGE_IIDS[stage] for stage in Stage], dtype=np.uint16)
@@ -39,7 +46,7 @@ class Column:
     iid: int
     """Interned id of the argument's name."""
     tag: int
-    """First byte of the tag of the value's field in DebugAnnotation."""
+    """_UINT, INT, _BOOL or STRING."""
     values: Unsigned
     """Per slice that has it: its value, or with tag STRING the id of an interned string."""
     at: I64 | None
@@ -125,33 +132,29 @@ class Slices:
     def __len__(self) -> int:
         return len(self.number)
 
-    def uint(self, name: str, values: NDArray[Any], where: Bool | None = None) -> None:
-        """Append an unsigned argument, one of ARGUMENTS, if any slice has it.
+    def put(
+        self, name: str, values: NDArray[Any], where: Bool | None = None, tag: int = _UINT
+    ) -> None:
+        """Append an argument, one of ARGUMENTS, if any slice has it.
 
-        values: per slice (n,); only those outside of `where` may be negative. where: slices that
-        have the argument; None: all.
+        values: per slice (n,); as _UINT only those outside of `where` may be negative. where:
+        slices that have the argument; None: all. tag: what the values are.
         """
-        self._add(name, _UINT, values, where)
-
-    def sint(self, name: str, values: NDArray[Any], where: Bool) -> None:
-        self._add(name, _INT, values.astype(np.int64), where)
-
-    def true(self, name: str, where: Bool) -> None:
-        """Append an argument that is `true` for slices in `where` and absent for the others."""
-        self._add(name, _BOOL, where, where)
-
-    def text(self, name: str, ids: U64, where: Bool | None = None) -> None:
-        """Append an interned string argument; a slice with id 0, or not in `where`, has none."""
-        shown = ids > 0 if where is None else where & (ids > 0)
-        self._add(name, STRING, ids, None if shown.all() else shown)
-
-    def _add(self, name: str, tag: int, values: NDArray[Any], where: Bool | None) -> None:
         if where is not None and not where.any():
             return
         at = None if where is None or where.all() else np.flatnonzero(where)
         values = values if at is None else values[at]
         given = values if values.dtype.kind == "u" else values.astype(np.uint64)
         self.columns.append(Column(ARGUMENT_IIDS[name], tag, given, at))
+
+    def true(self, name: str, where: Bool) -> None:
+        """Append an argument that is `true` for slices in `where` and absent for the others."""
+        self.put(name, where, where, _BOOL)
+
+    def text(self, name: str, ids: U64, where: Bool | None = None) -> None:
+        """Append an interned string argument; a slice with id 0, or not in `where`, has none."""
+        shown = ids > 0 if where is None else where & (ids > 0)
+        self.put(name, ids, None if shown.all() else shown, STRING)
 
     def mark(self, row: I64, at: I64, flow: U64, name: int) -> None:
         """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
@@ -282,4 +285,81 @@ def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
         present = np.zeros(len(slices), dtype=np.bool_)
         np.add.at(total, rows[here], (end - start)[here])
         present[rows[here]] = True
-        slices.uint(stage_argument(Stage(kind)), total, present & told)
+        slices.put(stage_argument(Stage(kind)), total, present & told)
+
+
+# Choose what is drawn with all arguments: the slowest of each device and operation, or call.
+#
+# Windows are drawn as they come, before the slowest of the whole log are known. So an I/O is chosen
+# if it is among the slowest up to its window: all that are among the slowest of the whole trace are
+# chosen, and some of early windows that later ones outdo.
+
+DETAILED = 500
+"""I/Os of each device and operation that have all arguments."""
+
+
+@dataclass
+class Ranking:
+    """The latencies of the slowest bios, or requests, so far, by device, operation and result."""
+
+    most: int = DETAILED
+    """I/Os that are kept of each device and operation, and as many that are ranked apart."""
+    _kept: dict[int, I64] = field(default_factory=dict)
+    """Key (dev_t, interned name, apart) → the longest latencies so far, ns, at most `most`."""
+
+    def choose(self, slices: Slices, apart: Bool, *, together: bool = False) -> I64:
+        """Return the indices of those slices that are among the slowest so far, ascending.
+
+        apart: per slice (n,), whether it is ranked apart from the others: it failed, or its latency
+        is in doubt. Of equally slow slices the first are chosen. together: rank all groups as one.
+        """
+        group = slices.group * (not together)
+        key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
+        return self.choose_of(key, slices.end - slices.start)
+
+    def add_arguments(
+        self, detail: Detail, slices: Slices, failed: Bool, add: Callable[[Slices, I64, bool], None]
+    ) -> None:
+        """Add the arguments that `detail` gives to slices of calls or submissions.
+
+        FULL: all; STANDARD: all to the slowest so far, and those of failures to others that
+        `failed`; else none. add: adds them to slices, those at the given indices; whether all.
+        """
+        if detail == Detail.FULL:
+            add(slices, np.arange(len(slices)), True)
+        elif detail == Detail.STANDARD:
+            chosen = self.choose(slices, failed, together=True)
+            others = np.setdiff1d(np.flatnonzero(failed), chosen)
+            for at, every in ((chosen, True), (others, False)):
+                if len(at):
+                    part = slices.part(at)
+                    add(part, at, every)
+                    slices.adopt(part, at)
+
+    def choose_of(self, key: I64, latency: I64) -> I64:
+        """Return the indices of the slowest so far of each key, as `choose` does. latency: ns."""
+        chosen = []
+        for one in _few_distinct(key):
+            rows = np.flatnonzero(key == one)
+            kept = self._kept.get(int(one), np.zeros(0, dtype=np.int64))
+            if len(kept) == self.most:
+                rows = rows[latency[rows] > kept.min()]
+            both = np.concatenate([kept, latency[rows]])
+            if len(both) > self.most:
+                order = np.argsort(-both, kind="stable")[: self.most]
+                both, rows = both[order], rows[np.sort(order[order >= len(kept)]) - len(kept)]
+            self._kept[int(one)] = both
+            chosen.append(rows)
+        return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
+
+
+def _few_distinct(key: I64) -> I64:
+    """Return the distinct values of `key` (n,), of which there are few, without sorting it."""
+    found = []
+    rest = key
+    while len(rest):
+        found.append(rest[0])
+        rest = rest[rest != rest[0]]
+        if len(found) == 16:
+            return np.unique(key)
+    return np.array(found, dtype=np.int64)

@@ -13,17 +13,15 @@ from typing import BinaryIO
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
+from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
-from biotrail.converters.events.tables import I64, NEVER, Lifecycles, LossWindows
+from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.outputs.perfetto.callstacks import CallStacks
-from biotrail.converters.outputs.perfetto.clocks import OWN_CLOCK, ClockBook
-from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
-from biotrail.converters.outputs.perfetto.flights import Flights
 from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
 from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
@@ -45,24 +43,30 @@ from biotrail.converters.outputs.perfetto.packets import (
     recording_facts,
     system_info,
 )
-from biotrail.converters.outputs.perfetto.pairs import PairMaker
 from biotrail.converters.outputs.perfetto.path_slices import (
     CallMaker,
     InterruptMaker,
-    SubmissionMaker,
+    PairMaker,
     commit_slices,
+    submission_slices,
 )
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slices import BlockMaker
 from biotrail.converters.outputs.perfetto.slowest import (
-    Blame,
+    Flights,
     SlowCalls,
     Slowest,
     counters,
     slow_packets,
 )
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
-from biotrail.converters.outputs.perfetto.tracks import Identity, Streams
+from biotrail.converters.outputs.perfetto.tracks import (
+    OWN_CLOCK,
+    CallStacks,
+    ClockBook,
+    Identity,
+    Streams,
+)
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.lives import LifeReader
@@ -78,10 +82,6 @@ _NOT_IN_INSTANT = ("bytes", "sequences", "families", "view")
 _CLEARED = TracePacket.SEQ_INCREMENTAL_STATE_CLEARED | TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
 
 
-Progress = Callable[[PerfettoSummary], None]
-"""A callback that gets a copy of the summary after each window."""
-
-
 def convert(
     lifecycles: Iterable[Lifecycles],
     context: Context,
@@ -92,17 +92,15 @@ def convert(
     to_end: bool = False,
     options: Options = STANDARD,
     place: Place | None = None,
-    blame: Blame | None = None,
-    on_progress: Progress | None = None,
+    blame: Timeline | None = None,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
     lifecycles: windows in order of time. stacks: the log's call stacks; None: bios get none. facts:
     further trace attributes. to_end: draw the trace up to the last window's end, as for a cut,
     instead of up to its last event. place: where the log stands in a trace of several logs; None:
-    alone. blame: who slowed whom, which takes in the windows as they come. on_progress: called
-    after every window with a copy of the summary so far. Raises OutputError when `out` cannot be
-    written.
+    alone. blame: who slowed whom, which takes in the windows as they come. Raises OutputError when
+    `out` cannot be written.
     """
     converter = _Converter(
         context, out, stacks, facts or {}, to_end=to_end, options=options, place=place, blame=blame
@@ -110,8 +108,6 @@ def convert(
     for window in lifecycles:
         converter.write_window(window)
         del window  # not kept while the next is made
-        if on_progress is not None:
-            on_progress(replace(converter.summary))
     converter.finish()
     return converter.summary
 
@@ -130,7 +126,7 @@ class _Converter:
         options: Options,
         place: Place | None = None,
         lives: LifeReader | None = None,
-        blame: Blame | None = None,
+        blame: Timeline | None = None,
     ) -> None:
         """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
         self._to_end, self._detail = to_end, options.detail
@@ -141,7 +137,7 @@ class _Converter:
         self._identity = Identity(place.key, place.trace, place.sequences, place.beside)
         self._file = PacketFile(out, self._identity.sequence(0), self.summary)
         self._clocks = ClockBook(place.aligned, place.clock)
-        self._timed = bool(context.clocks) and not place.aligned
+        self._readings = context.clocks if context.clocks and not place.aligned else []
         self._stacks = CallStacks(stacks)
         self._blocks = BlockMaker(drawing, self._stacks)
         self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
@@ -155,7 +151,7 @@ class _Converter:
         self._flights = Flights(context)
         self._slow_calls = SlowCalls(drawing, self._flights)
         self._calls = CallMaker(drawing, tree.threads, self._flows, self._slow_calls)
-        self._submissions = SubmissionMaker(drawing, tree.processes)
+        self._submissions = Ranking()
         self._pairs = PairMaker(drawing, tree.pairs)
         self._interrupts = InterruptMaker(drawing)
         self._with_path = False
@@ -166,8 +162,8 @@ class _Converter:
         self._blame = blame
         self._ftrace = options.ftrace
         self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
-        self._longest = 0, 0
-        """Begin and end (ns) of the longest pair of events or life, for a log without I/O."""
+        self._longest_pair = 0, 0
+        """Begin and end (ns) of the longest pair of events."""
         self._at_end: Lifecycles | None = None
         """What is open at the end of the last window; None: there was no window."""
         self._begin: int | None = None
@@ -187,9 +183,7 @@ class _Converter:
             every = np.ones(len(window.bios), np.bool_), np.ones(len(window.open_bios), np.bool_)
             none = (np.zeros(len(t), np.bool_) for t in (window.requests, window.open_requests))
             window = restricted(window, every[0], next(none), every[1], next(none))
-        self._stacks.refresh()
         maker, names, path = self._blocks, self._drawing.names, window.path
-        maker.note_stacked(window)
         if path is not None:
             self._tree.name_processes(window.tasks)
         bios, requests = maker.bios(window), maker.requests(window)
@@ -202,26 +196,28 @@ class _Converter:
             self._flows.add(window, bios, requests, slowest, shown)
             if window.sites is not None and window.sites.joined is not None:
                 joined = window.sites.joined
-                mark_lives(window, joined, self._lives.kind, bios, requests, self._identity, names)
+                kind = self._lives.reader.following.type
+                mark_lives(window, joined, kind, bios, requests, self._identity, names)
             if self._place.crossing is not None:
                 mark_crossing(self._place.crossing, bios, requests, names)
         beside = self._beside(window)
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
-        self._write_clock_readings()
+        self._file.packets(self._clocks.new_snapshots(self._readings))
         if self._ftrace:
-            events = block_io(requests, window.requests, self._clocks.to_boottime)
-            self._file.packets(events)
+            self._file.packets(block_io(requests, window.requests, self._clocks.offset or 0))
         if self._reasons is not None and path is not None:
-            self._file.packets(self._reasons.packets(path.waits, self._clocks.to_boottime))
-        self._write_lives(window)
+            self._file.packets(self._reasons.packets(path.waits, self._clocks.offset or 0))
+        self._file.packets(self._lives.packets(window))
+        self._end = max(self._end, self._lives.end)
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
-        self._write_beside(beside)
+        for slices in beside:
+            self._slices.write(slices)
         self.counters.update(window, bios, open_bios, requests, self._begin or 0, self._end)
         self._end = max(self._end, self.counters.last)
 
         self.summary.loss_windows += len(losses)
-        self._write_beside([losses])
+        self._slices.write(losses)
         total = self.summary
         total.bios += len(bios)
         total.requests += len(requests)
@@ -244,10 +240,15 @@ class _Converter:
         if path is not None:
             beside.append(commit_slices(path.commits, self._drawing, self._flows))
             if self._detail != Detail.BIOS:
-                beside.append(self._submissions.submissions(path.submissions, tasks))
+                ranking, processes = self._submissions, self._tree.processes
+                rows = path.submissions
+                beside.append(submission_slices(rows, tasks, self._drawing, ranking, processes))
         if window.sites is not None:
             pairs = self._pairs.pairs(window.sites.pairs)
-            self._note_longest(pairs.start, pairs.end)
+            if len(pairs):
+                at = int(np.argmax(pairs.end - pairs.start))
+                span = int(pairs.start[at]), int(pairs.end[at])
+                self._longest_pair = max(self._longest_pair, span, key=np.ptp)
             beside.append(pairs)
         if self._with_path and self._detail.requests:
             beside.append(self._interrupts.interrupts(window))
@@ -277,29 +278,30 @@ class _Converter:
                 self.write_window(last)
             rest = []
             if self._with_path:
-                rest = [self._calls.calls(None, last.tasks, rest=True), self._interrupts.rest()]
+                rest = [self._calls.calls(None, last.tasks, rest=True)]
+                rest.append(self._interrupts.interrupts(None))
             self._start(last, rest)
-            self._write_beside(rest)
+            for slices in rest:
+                self._slices.write(slices)
         if until == FOREVER:
-            self._write_lives(None)
+            self._file.packets(self._lives.packets(None))
+            self._end = max(self._end, self._lives.end)
+        self.summary.lives = self._lives.lives
         begin = self._begin or 0
-        readings = self.context.clocks if self._timed else []
-        read_at = (int(reading["monotonic"]) for reading in readings)
+        read_at = (int(reading["monotonic"]) for reading in self._readings)
         self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
-        self._write_clock_readings()
+        self._file.packets(self._clocks.new_snapshots(self._readings))
         self._slices.finish(self._end)
         self.counters.finish(begin, self._end)
         self._end = max(self._end, self.counters.last)
         if self._blame is not None:
-            self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
-        flow = None if self._flows is None else self._flows.to_slowest
         ios, host = self._slowest.chosen(), self._place.host
-        self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, flow, self._blame))
+        self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, self._flows, self._blame))
         self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
         self.summary.lanes = sum(len(one.last_end) for one in self._slices.pools.values())
         self.summary.devices = len(self._tree.devices)
-        self.summary.sequences = 1 + len(self._streams)
+        self.summary.sequences = 1 + len(self._streams.tracks)
         left_out = {*_NOT_IN_INSTANT, *(() if self.summary.lives else ("lives",))}
         facts = {k: v for k, v in asdict(self.summary).items() if k not in left_out}
         self._file.packets([instant(self._tree.recording, self._end, "end of recording", facts)])
@@ -312,7 +314,7 @@ class _Converter:
         trace. Without I/O it is around the longest pair of events or life, if there is any. The
         attribute is the log's last packet, where readers look for it.
         """
-        begin, end = self._longest
+        begin, end = max(self._longest_pair, self._lives.longest, key=np.ptp)
         slowest = self._slowest.kept[:1]
         for one in slowest:
             begin, end = one.start, one.end
@@ -348,41 +350,18 @@ class _Converter:
         first = TracePacket(sequence_flags=_CLEARED, first_packet_on_sequence=True)
         first.trace_packet_defaults.timestamp_clock_id = OWN_CLOCK
         self._file.packets([first])
-        if not self._timed:
+        if not self._readings:
             snapshot = self._clocks.snapshot_at(self._begin)
             if self._ftrace and not self._place.aligned:  # ftrace's times are of BOOTTIME
                 snapshot.clocks.add(clock_id=BOOTTIME, timestamp=self._begin)
             self._file.packets([TracePacket(clock_snapshot=snapshot)])
-        self._write_clock_readings()
+        self._file.packets(self._clocks.new_snapshots(self._readings))
         self._shown_from = self._clocks.at(self._begin)[-1][1]
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
         if self._place.beside is None and self._place.number == 1:
             self._file.packets([system_info(self.context)])
         self._file.packets([attributes(facts, self._place.number), *self._tree.announcements()])
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
-
-    def _write_clock_readings(self) -> None:
-        if self._timed:
-            snapshots = self._clocks.new_snapshots(self.context.clocks)
-            self._file.packets([TracePacket(clock_snapshot=snapshot) for snapshot in snapshots])
-
-    def _write_beside(self, beside: Iterable[Slices]) -> None:
-        for slices in beside:
-            if len(slices):
-                self._slices.write(slices, Slices.none(slices.category))
-
-    def _write_lives(self, window: Lifecycles | None) -> None:
-        self._file.packets(self._lives.packets(window))
-        self._end = max(self._end, self._lives.end)
-        begin, end = self._lives.longest
-        self._note_longest(np.array([begin]), np.array([end]))
-        self.summary.lives = self._lives.lives
-
-    def _note_longest(self, start: I64, end: I64) -> None:
-        if len(start):
-            at = int(np.argmax(end - start))
-            found = int(start[at]), int(end[at])
-            self._longest = max(self._longest, found, key=lambda span: span[1] - span[0])
 
 
 def _at_end(window: Lifecycles) -> Lifecycles:
@@ -447,7 +426,13 @@ def convert_parts(
     largest = 0
     for window in _losses_in_time(lifecycles):
         if part is None:
-            if summaries and _empty(window):
+            tables = [window.bios, window.requests, window.open_bios, window.open_requests]
+            tables.append(window.loss)
+            if (path := window.path) is not None:
+                tables += [path.calls, path.waits, path.submissions, path.commits]
+            if window.sites is not None:
+                tables += [window.sites.hits, window.sites.pairs]
+            if summaries and not any(map(len, tables)):
                 continue
             number = len(summaries) + 1
             part = converter(opened(number), facts={**(facts or {}), "part": number}, lives=lives)
@@ -464,15 +449,6 @@ def convert_parts(
     if part is not None:
         part.finish()
     return summaries
-
-
-def _empty(window: Lifecycles) -> bool:
-    tables = [window.bios, window.requests, window.open_bios, window.open_requests, window.loss]
-    path = window.path
-    beside = [] if path is None else [path.calls, path.waits, path.submissions, path.commits]
-    sites = window.sites
-    beside += [] if sites is None else [sites.hits, sites.pairs]
-    return not any(len(table) for table in (*tables, *beside))
 
 
 def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:

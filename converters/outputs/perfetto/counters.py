@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
 
 from biotrail.converters.events.distinct import distinct_values
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, LossWindows
+from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles
 from biotrail.converters.lifecycles.windows import last_seen
 from biotrail.converters.outputs.counters import (
     LEVEL_BIN,
@@ -53,18 +54,13 @@ class Gauges:
         fine = drawing.options.detail.requests
         # Up to _FEW changes within _FINE_BIN are a sample each; else there is a peak per ms.
         thinned = (_FINE_BIN, _FEW) if fine else (LEVEL_BIN, 0)
-        self._queued, self._in_device = Level(origin, *thinned), Level(origin, *thinned)
+        self.queued, self.in_device = Level(origin, *thinned), Level(origin, *thinned)
         self._reads, self._writes = Binned(origin), Binned(origin)
         self._latency = Binned(origin, latency=True)
         self.states = States() if fine else None
 
-    @property
-    def held(self) -> int:
-        """Number of changes that are no samples yet."""
-        return self._queued.held + self._in_device.held
-
-    def update(self, table: Bios, bios: Slices, requests: Slices, until: int) -> dict[str, Samples]:
-        """Take in what ended; return, by counter's name, the samples that are final now.
+    def update(self, table: Bios, bios: Slices, requests: Slices, until: int) -> list[Samples]:
+        """Take in what ended; return, per counter of _NAMES, the samples that are final now.
 
         table: the window's bios, of which the slices `bios` were made. until: ns; all changes
         before it are known. A change before an earlier `until` counts as at that. Where a bio's
@@ -90,8 +86,8 @@ class Gauges:
         issued, over = issue >= 0, end != FOREVER
         left = np.concatenate([issue[issued], end[over & ~issued]])
         samples = [
-            self._queued.update(start, left, until),
-            self._in_device.update(issue[issued], end[over & issued], until),
+            self.queued.update(start, left, until),
+            self.in_device.update(issue[issued], end[over & issued], until),
         ]
         opfs, _, of = distinct_values(table.opf[rows])
         names = [self._context.op_name(one) for one in opfs.tolist()]
@@ -100,30 +96,18 @@ class Gauges:
             moves = np.array([name in operations for name in names], dtype=np.bool_)[of]
             moved = moves & (complete >= 0)
             samples += counter.update(complete[moved], done_bytes[moved], until)
-        return _named([*samples, *self._latency.update(complete[known], latency, until)])
+        return samples + self._latency.update(complete[known], latency, until)
 
-    def finish(self, end: int) -> dict[str, Samples]:
-        """Return, by counter's name, the samples that were held back.
+    def finish(self, end: int) -> list[Samples]:
+        """Return, per counter of _NAMES, the samples that were held back.
 
         end: the trace's, ns; no sample is later: levels that changed after it have their sample at
         it. No `update` may follow.
         """
-        samples = [self._queued.finish(end), self._in_device.finish(end)]
+        samples = [self.queued.finish(end), self.in_device.finish(end)]
         for counter in (self._reads, self._writes, self._latency):
             samples += counter.finish(end)
-        return _named(samples)
-
-
-def _named(samples: list[Samples]) -> dict[str, Samples]:
-    """Return the samples by counter's name; latencies (ns) in µs, which the UI does not scale.
-
-    One of less than 1 µs is 1: 0 stands for none.
-    """
-    found = dict(zip(_NAMES, samples, strict=True))
-    for name in LATENCIES:
-        at, value = found[name]
-        found[name] = at, np.maximum(np.rint(value / 1e3), value > 0)
-    return found
+        return samples
 
 
 # The track of a device's states: idle, busy, flushing.
@@ -138,27 +122,21 @@ _SLICE_BYTES, _TRACK_BYTES = 110, 600
 class States:
     """When a device had I/O in flight, and when a flush, from its slices in any order."""
 
-    _busy: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    busy: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     """Begins and ends (ns) of the stretches so far, (2, k), sorted, apart from each other."""
-    _flushing: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
+    flushing: I64 = field(default_factory=lambda: np.zeros((2, 0), dtype=np.int64))
     _least: int = 1_000
     """ns: gaps between stretches that are no longer are not kept."""
 
     def add(self, start: I64, end: I64, flush: Bool) -> None:
         """Add I/O (n,) in flight from start to end (ns; FOREVER: to the end of the trace)."""
         spans = np.stack([start, end])
-        busy = np.concatenate([self._busy, spans], axis=1)
-        flushing = np.concatenate([self._flushing, spans[:, flush]], axis=1)
-        self._busy, self._flushing = self._joined(busy), self._joined(flushing)
-        while max(self._busy.shape[1], self._flushing.shape[1]) > _MOST:
+        busy = np.concatenate([self.busy, spans], axis=1)
+        flushing = np.concatenate([self.flushing, spans[:, flush]], axis=1)
+        self.busy, self.flushing = self._joined(busy), self._joined(flushing)
+        while max(self.busy.shape[1], self.flushing.shape[1]) > _MOST:
             self._least *= 2
-            self._busy, self._flushing = self._joined(self._busy), self._joined(self._flushing)
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes the track and its slices will take, at most."""
-        stretches = len(self._busy[0]) + len(self._flushing[0])
-        return _TRACK_BYTES + _SLICE_BYTES * (2 * stretches + 1)
+            self.busy, self.flushing = self._joined(self.busy), self._joined(self.flushing)
 
     def _joined(self, spans: I64) -> I64:
         """Return the stretches of these spans, of which gaps of `_least` and less are part."""
@@ -172,7 +150,7 @@ class States:
     def packets(self, track: TrackDescriptor, begin: int, end: int) -> Iterator[TracePacket]:
         """Yield the track and its slices, which fill it from the trace's begin to its end (ns)."""
         yield TracePacket(track_descriptor=track)
-        spans = [np.clip(kept, begin, end) for kept in (self._busy, self._flushing)]
+        spans = [np.clip(kept, begin, end) for kept in (self.busy, self.flushing)]
         edges = np.unique(np.concatenate([[begin, end], *(kept.ravel() for kept in spans)]))
         states = np.zeros(len(edges) - 1, dtype=np.int64)
         for state, (starts, ends) in enumerate(spans, 1):
@@ -191,44 +169,7 @@ class States:
 
 
 _LOSS_BINS = 1 << 16
-"""Most bins of a LossTotal."""
-
-
-@dataclass
-class LossTotal:
-    """Running total of lost records, from loss windows in any order.
-
-    Memory is bounded: when there are too many bins, they become twice as wide.
-    """
-
-    lost: dict[int, int] = field(default_factory=dict)
-    """Per bin number: records lost in it."""
-    _bin: int = LEVEL_BIN
-    """Length of a bin, ns."""
-
-    def add(self, table: LossWindows) -> None:
-        """Add loss windows, all of each in the bin of its end; unknown counts add nothing."""
-        for at, lost in zip(table.end.tolist(), table.count.tolist(), strict=True):
-            if lost > 0:
-                key = at // self._bin
-                self.lost[key] = self.lost.get(key, 0) + lost
-        while len(self.lost) > _LOSS_BINS:
-            self._bin *= 2
-            narrow, self.lost = self.lost, {}
-            for key, lost in narrow.items():
-                self.lost[key // 2] = self.lost.get(key // 2, 0) + lost
-
-    def samples(self, at: int) -> Samples:
-        """Return the whole counter: (times in ns, records lost so far), sorted by time.
-
-        A zero at `at` (ns, the trace's begin), then a sample at the end of each bin.
-        """
-        keys = np.array(sorted(self.lost), dtype=np.int64)
-        steps = np.array([self.lost[k] for k in keys.tolist()], dtype=np.int64)
-        times = np.concatenate([[at], np.maximum((keys + 1) * self._bin, at)])
-        return times, np.concatenate([[0.0], np.cumsum(steps).astype(float)])
-
-
+"""Most bins that lost records are counted in: with more, bins become twice as wide."""
 _MOST_HELD = 1 << 20
 """Changes that are held back at most for a device's oldest bio in flight."""
 
@@ -257,7 +198,10 @@ class CounterWriter:
         self._stream_of: dict[tuple[str, int], int] = {}
         """(name of a counter, dev_t) → index in Streams; from the counter's first sample on."""
         self._flushes = [drawing.names.id(name) for name in (FLUSH, DEVICE_FLUSH)]
-        self._lost = LossTotal()
+        self._lost: dict[int, int] = {}
+        """Per bin number: records lost in it."""
+        self._loss_bin = LEVEL_BIN
+        """Length of a bin of lost records, ns."""
         self.last = 0
         """ns: the latest sample written; 0 before the first."""
 
@@ -278,22 +222,36 @@ class CounterWriter:
         would extend the trace. How long a bio was in flight is known when it is over, so what
         follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
         """
-        self._lost.add(window.loss)
+        # All of a loss window are in the bin of its end; unknown counts add nothing.
+        loss = window.loss
+        for at, lost in zip(loss.end.tolist(), loss.count.tolist(), strict=True):
+            if lost > 0:
+                key = at // self._loss_bin
+                self._lost[key] = self._lost.get(key, 0) + lost
+        while len(self._lost) > _LOSS_BINS:
+            self._loss_bin *= 2
+            narrow, self._lost = self._lost, {}
+            for key, lost in narrow.items():
+                self._lost[key // 2] = self._lost.get(key // 2, 0) + lost
         known_until = max(min(window.end, end + 1), origin)
         in_flight_on = np.unique(open_bios.group).tolist()
         for dev in dict.fromkeys([*self._tree.devices, *in_flight_on]):
             if dev not in self._gauges:
                 self._gauges[dev] = Gauges(self._drawing, self._flushes, dev, origin)
             gauges, until = self._gauges[dev], known_until
-            if gauges.held < _MOST_HELD:
+            if gauges.queued.held + gauges.in_device.held < _MOST_HELD:
                 oldest = open_bios.start[open_bios.group == dev].min(initial=until)
                 until = min(until, int(oldest))
-            self._write(dev, gauges.update(window.bios, bios, requests, until))
+            samples = gauges.update(window.bios, bios, requests, until)
+            for name, found in zip(_NAMES, samples, strict=True):
+                self._write(dev, name, *found)
 
     @property
     def held_bytes(self) -> int:
         """How many bytes `finish` will write of states, at most."""
-        return sum(one.states.bytes for one in self._gauges.values() if one.states is not None)
+        states = [one.states for one in self._gauges.values() if one.states is not None]
+        stretches = sum(len(one.busy[0]) + len(one.flushing[0]) for one in states)
+        return (_TRACK_BYTES + _SLICE_BYTES) * len(states) + _SLICE_BYTES * 2 * stretches
 
     def finish(self, begin: int, end: int) -> None:
         """Write the samples that were held back, the states, and the counter of lost records.
@@ -303,30 +261,37 @@ class CounterWriter:
         `last`, which may be after `end`.
         """
         for dev, gauges in self._gauges.items():
-            self._write(dev, gauges.finish(end))
+            for name, found in zip(_NAMES, gauges.finish(end), strict=True):
+                self._write(dev, name, *found)
         for dev, gauges in self._gauges.items():
             if gauges.states is not None:
                 packets = gauges.states.packets(self._tree.lane(STATE, dev, 0), begin, end)
                 self._file.packets([*self._tree.announcements(), *packets])
-        if self._lost.lost:
+        if self._lost:  # a zero at the trace's begin, then a sample at the end of each bin
+            keys = np.array(sorted(self._lost), dtype=np.int64)
+            totals = np.cumsum([0.0, *(self._lost[key] for key in keys.tolist())])
+            times = np.append(begin, np.maximum((keys + 1) * self._loss_bin, begin))
             for dev in self._tree.devices:
-                self._write(dev, {LOST: self._lost.samples(begin)})
+                self._write(dev, LOST, times, totals)
 
-    def _write(self, dev: int, samples: dict[str, Samples]) -> None:
-        """Write samples of a device's counters, each on its own packet sequence, and count them."""
-        for name, (times, values) in samples.items():
-            if not len(times):
-                continue
-            stream = self._stream_of.get((name, dev))
-            if stream is None:
-                descriptor = self._tree.counter(name, dev)
-                stream = self._streams.add(descriptor, "", int(times[0]))
-                self._stream_of[name, dev] = stream
-                self._file.packets(self._tree.announcements())
-            self._file.write(self._streams.prepare(np.array([stream])))
-            since = np.diff(times, prepend=self._streams.last[stream])
-            sequence = int(self._streams.sequence[stream])
-            self.last = max(self.last, int(times[-1]))
-            self._file.write(encode_samples(since, sequence, values))
-            self._streams.last[stream] = times[-1]
-            self._summary.samples += len(times)
+    def _write(self, dev: int, name: str, times: I64, values: NDArray[np.float64]) -> None:
+        """Write samples of a device's counter, on a packet sequence of its own, and count them."""
+        if not len(times):
+            return
+        if (
+            name in LATENCIES
+        ):  # in µs, which the UI does not scale; at least 1, as 0 stands for none
+            values = np.maximum(np.rint(values / 1e3), values > 0)
+        stream = self._stream_of.get((name, dev))
+        if stream is None:
+            descriptor = self._tree.counter(name, dev)
+            stream = self._streams.add(descriptor, "", int(times[0]))
+            self._stream_of[name, dev] = stream
+            self._file.packets(self._tree.announcements())
+        self._file.write(self._streams.prepare(np.array([stream])))
+        since = np.diff(times, prepend=self._streams.last[stream])
+        sequence = int(self._streams.sequence[stream])
+        self.last = max(self.last, int(times[-1]))
+        self._file.write(encode_samples(since, sequence, values))
+        self._streams.last[stream] = times[-1]
+        self._summary.samples += len(times)

@@ -25,13 +25,12 @@ from biotrail.converters.events.tables import (
     Bios,
     Bool,
     Lifecycles,
-    Requests,
     Table,
     WaitCause,
 )
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
-from biotrail.converters.outputs.perfetto.columns import Flows, Slices
+from biotrail.converters.outputs.perfetto.columns import INT, Flows, Slices
 from biotrail.converters.outputs.perfetto.names import (
     GUEST_STAGE_ARGUMENTS,
     MARKS,
@@ -46,6 +45,8 @@ _SOON = 100_000
 """ns from a completion to the wake-up that it causes, at most: a large bio ends page by page."""
 _MOST_KEPT = 1 << 18
 """Bios that are kept at most until their call returns; the oldest are dropped first."""
+LIFE_FLOW = "I/O of life {}"
+"""What the id of the flow between a life's slice and that of its request or bio is hashed from."""
 _UNKNOWN = -1
 """Context of a completion: not recorded."""
 _MOST_JOURNAL = 1 << 12
@@ -141,8 +142,8 @@ class FlowMaker:
         """Bios of calls, as far as a call that is drawn now may have queued them."""
         self._journal = _Journal.none()
         """Bios of journals' threads whose arrows are drawn."""
-        self._waiters: dict[tuple[int, int], int] = {}
-        """Arrows so far from each commit (device, transaction)."""
+        self._waiters: dict[int, int] = {}
+        """Arrows so far from each commit, by its key."""
         self.settled = FAR
         """ns: the earliest completion of a call's bio of which not all is known, as the window has
         the bio as open; FAR: there is none."""
@@ -161,7 +162,8 @@ class FlowMaker:
         """
         path, table = window.path, window.bios
         self._known, self.settled = self._kept, FAR
-        row = _drawn(bios, len(table))[_find(table.number, slowest)[0]] if len(table) else slowest
+        drawn = _drawn(bios, len(table))
+        row = drawn[_find(table.number, slowest)[0]] if len(table) else slowest
         row = row[row >= 0]
         self._mark(bios, Arrow.SLOWEST, row, bios.start[row], bios.number[row])
         shows = np.isin(table.family, shown)
@@ -177,17 +179,12 @@ class FlowMaker:
         if self._every:
             top, known = _find(table.number, table.family)
             shows |= called | ((table.parent != NEVER) & known & called[top])
-        self._join(window, bios, requests, shows)
-
-    def _join(self, window: Lifecycles, bios: Slices, requests: Slices, shows: Bool) -> None:
-        """Set flows and marks of the slices of a window's bios that are shown."""
-        table = window.bios
         number, queue = table.number, table.queue
-        drawn = _drawn(bios, len(table))
         rows = np.flatnonzero(shows & (drawn >= 0))
-        drawn_requests = _drawn(requests, len(window.requests))
+        drawn_requests = np.append(_drawn(requests, len(window.requests)), -1)
         # Requests that an arrow leads to, from their bios.
-        request = _requests_of(table.request[rows], window.requests, drawn_requests)
+        row, known = _find(window.requests.number, table.request[rows])
+        request = np.where(known, drawn_requests[row], -1)
         began = np.append(requests.start, 0)
         served = (request >= 0) & (began[request] >= queue[rows])
         mine, by, alone = rows[served], request[served], rows[~served]
@@ -195,10 +192,19 @@ class FlowMaker:
         upper, has = _find(number, table.parent[rows])
         has[has] = drawn[upper[has]] >= 0
         lower, upper = rows[has], upper[has]
-        above = _requests_of(table.request[upper], window.requests, drawn_requests)
+        row, known = _find(window.requests.number, table.request[upper])
+        above = np.where(known, drawn_requests[row], -1)
         issued = (above >= 0) & (began[above] <= queue[lower])
         under, of_bio = lower[issued], lower[~issued]
-        journal = self._note_journal(window, bios, shows)
+        # Bios of journals' threads, from which an arrow leads to their commit.
+        theirs = by_threads(JOURNAL_THREADS, table.task, window.tasks)
+        theirs &= (table.complete != NEVER) & (shows | self._every) & (drawn >= 0)
+        journal = np.flatnonzero(theirs)
+        if len(journal):
+            few = table.take(journal)
+            more = _Journal(few.number, few.tid.astype(np.int64), few.queue, few.complete)
+            both = _Journal.concatenate([self._journal, more])
+            self._journal = both.take(np.arange(len(both))[-_MOST_JOURNAL:])
         self._mark(bios, Arrow.REQUEST, drawn[mine], began[by], number[mine])
         self._mark(requests, Arrow.LOWER, above[issued], queue[under], number[under])
         self._mark(bios, Arrow.LOWER, drawn[upper[~issued]], queue[of_bio], number[of_bio])
@@ -207,37 +213,18 @@ class FlowMaker:
             (Arrow.BIO, drawn[rows], number[rows]),
             (Arrow.LOWER, drawn[lower], number[lower]),
             (Arrow.WOKEN, drawn[alone], number[alone]),
-            (Arrow.COMMIT, *journal),
+            (Arrow.COMMIT, drawn[journal], number[journal]),
         )
         requests.flows = self._flows(
             len(requests), (Arrow.REQUEST, by, number[mine]), (Arrow.WOKEN, by, number[mine])
         )
 
-    def to_slowest(self, number: int) -> int:
-        """Return the id of the arrow to the slice of a bio among the slowest I/Os."""
-        return int(self._ids(Arrow.SLOWEST, np.array([number]))[0])
-
-    def _note_journal(self, window: Lifecycles, bios: Slices, shows: Bool) -> tuple[I64, I64]:
-        """Keep the bios of journals' threads with arrows; return (slice, number) of each."""
-        table = window.bios
-        theirs = by_threads(JOURNAL_THREADS, table.task, window.tasks)
-        if not theirs.any():
-            none = np.zeros(0, dtype=np.int64)
-            return none, none
-        drawn = _drawn(bios, len(table))
-        ended = table.complete != NEVER
-        rows = np.flatnonzero(theirs & ended & (shows | self._every) & (drawn >= 0))
-        few = table.take(rows)
-        more = _Journal(few.number, few.tid.astype(np.int64), few.queue, few.complete)
-        both = _Journal.concatenate([self._journal, more])
-        self._journal = both.take(np.arange(len(both))[-_MOST_JOURNAL:])
-        return drawn[rows], few.number
-
     def of_calls(self, slices: Slices, table: Calls) -> None:
         """Put a mark into the slices of the calls of `table` for each bio that has an arrow.
 
-        The bios are those of the last `add`, and those kept from windows before. A wait outside of
-        timed calls began after the Q of its bios: none leads from it to them.
+        The bios are those of the last `add`, and those kept from windows before, which are dropped
+        here: no arrow of these calls may be drawn later. A wait outside of timed calls began after
+        the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
@@ -246,6 +233,11 @@ class FlowMaker:
         row = row_of[keys.of[1]]
         drawn = (row >= 0) & (known.queue >= known.entry) & known.shown
         self._mark(slices, Arrow.BIO, row[drawn], known.queue[drawn], known.number[drawn])
+        kept = self._kept
+        keys = Keys.among((table.tid, table.entry), (kept.tid, kept.entry))
+        returned = np.zeros(len(keys.tid), dtype=np.bool_)
+        returned[keys.of[0]] = True
+        self._kept = kept.take(np.flatnonzero(~returned[keys.of[1]])[-_MOST_KEPT:])
 
     def of_commits(self, slices: Slices, table: Commits) -> None:
         """Give commits arrows from the bios of their threads, and ids of arrows to waits for them.
@@ -269,19 +261,27 @@ class FlowMaker:
         """Return per wait (n,) the arrow to its end: from a bio or a commit; 0: none for certain.
 
         waits: of calls that have returned. shown: per wait, whether an arrow from a commit is drawn
-        in any case. A wait was ended by a bio if all of this holds. It was
-        for the call's own I/O, and its wake-up was recorded. The bio was in flight when the wait
-        began, and is the last of the call's to complete by the wake-up: within the wait, at most
-        100 µs before its end, and in the same context (task, softirq, interrupt), both recorded. No
+        in any case; the first WAITERS waits of a commit have one. A wait was ended by a bio if all
+        of this holds. It was for the call's own I/O, and its wake-up was recorded. The bio was in
+        flight when the wait began, and is the last of the call's to complete by the wake-up: within
+        the wait, at most 100 µs before its end, and in the same context (task, softirq, interrupt),
+        both recorded. No
         other bio of the call completed during the wait, or none that was queued before the wait
         was in flight at the wake-up any more.
         """
         known = self._known
-        found = self._released(waits, shown | self._every)
+        found = np.zeros(len(waits), dtype=np.uint64)
+        released = (waits.commit != NEVER) & (waits.run > waits.woken) & (shown | self._every)
+        rows = np.flatnonzero(released)
+        keys = _commit_keys(waits.commit_dev[rows], waits.commit[rows])
+        for row, key in zip(rows.tolist(), keys.tolist(), strict=True):
+            number = self._waiters.get(key, 0)
+            if number < WAITERS:
+                self._waiters[key] = number + 1
+                found[row] = self.ids(Arrow.RELEASED, np.array([key + number]))[0]
         if not len(waits) or not len(known):
             return found
-        keys = Keys.among((waits.tid, waits.entry), (known.tid, known.entry))
-        asked, key = keys.of
+        asked, key = Keys.among((waits.tid, waits.entry), (known.tid, known.entry)).of
         order = np.lexsort((known.complete, key))
         before, _ = _up_to(key, known.complete, asked, waits.out)
         done, place = _up_to(key, known.complete, asked, waits.woken)
@@ -292,34 +292,10 @@ class FlowMaker:
         certain &= (done > before) & (waits.woken - known.complete[last] <= _SOON)
         certain &= (known.queue[last] <= waits.out) & (context == waits.context)
         certain &= ((done - before == 1) | (queued == done)) & known.shown[last]
-        found[certain] = self._ids(Arrow.WOKEN, known.number[last[certain]])
+        found[certain] = self.ids(Arrow.WOKEN, known.number[last[certain]])
         return found
 
-    def _released(self, waits: Waits, shown: Bool) -> U64:
-        """Return per wait the arrow from the commit that ended it, 0: there is none.
-
-        The first WAITERS waits of a commit have one. shown: per wait, whether it may have one.
-        """
-        found = np.zeros(len(waits), dtype=np.uint64)
-        rows = np.flatnonzero((waits.commit != NEVER) & (waits.run > waits.woken) & shown)
-        keys = _commit_keys(waits.commit_dev[rows], waits.commit[rows])
-        for row, key in zip(rows.tolist(), keys.tolist(), strict=True):
-            commit = int(waits.commit_dev[row]), int(waits.commit[row])
-            number = self._waiters.get(commit, 0)
-            if number < WAITERS:
-                self._waiters[commit] = number + 1
-                found[row] = self._ids(Arrow.RELEASED, np.array([key + number]))[0]
-        return found
-
-    def forget(self, table: Calls) -> None:
-        """Drop the kept bios of the calls of `table`, of which none may be drawn later."""
-        kept = self._kept
-        keys = Keys.among((table.tid, table.entry), (kept.tid, kept.entry))
-        returned = np.zeros(len(keys.tid), dtype=np.bool_)
-        returned[keys.of[0]] = True
-        self._kept = kept.take(np.flatnonzero(~returned[keys.of[1]])[-_MOST_KEPT:])
-
-    def _ids(self, arrow: Arrow, number: I64) -> U64:
+    def ids(self, arrow: Arrow, number: I64) -> U64:
         """Return the ids (n,) of the arrows to what has these numbers; never 0."""
         ids: U64 = number.astype(np.uint64) * np.uint64(8) + (self._first + np.uint64(arrow))
         ids[ids == 0] = 1 << 63
@@ -333,7 +309,7 @@ class FlowMaker:
         """
         if arrow in (Arrow.BIO, Arrow.LOWER):
             at = at - 1
-        slices.mark(row, at, self._ids(arrow, number), self._marks[arrow])
+        slices.mark(row, at, self.ids(arrow, number), self._marks[arrow])
 
     def _flows(self, count: int, *arrows: tuple[Arrow, I64, I64]) -> Flows | None:
         """Return the flows of `count` slices; None: there is no flow.
@@ -343,7 +319,7 @@ class FlowMaker:
         rows = np.concatenate([row for _, row, _ in arrows])
         if not len(rows):
             return None
-        ids = np.concatenate([self._ids(arrow, number) for arrow, _, number in arrows])
+        ids = np.concatenate([self.ids(arrow, number) for arrow, _, number in arrows])
         order = np.argsort(rows, kind="stable")
         counts = np.bincount(rows, minlength=count)
         return Flows(counts, ids[order])
@@ -360,15 +336,6 @@ def _drawn(slices: Slices, count: int) -> I64:
     drawn = np.full(count, -1, dtype=np.int64)
     drawn[slices.rows] = np.arange(len(slices))
     return drawn
-
-
-def _requests_of(number: I64, requests: Requests, drawn: I64) -> I64:
-    """Return the index of the slice of each request, by its number; -1: none is drawn.
-
-    drawn: per row of `requests`, the index of its slice or -1.
-    """
-    row, known = _find(requests.number, number)
-    return np.where(known, drawn[row], -1) if len(requests) else row - 1
 
 
 def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
@@ -396,11 +363,6 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
 # Arguments and arrows that join slices to followed lives, and to the other log of a guest.
 
 
-def life_flow(identity: Identity, life: int) -> int:
-    """Return the id of the flow between a life's slice and that of its request or bio."""
-    return identity.uuid(f"I/O of life {life}")
-
-
 def mark_lives(
     window: Lifecycles,
     joined: JoinedLives,
@@ -425,12 +387,12 @@ def mark_lives(
         numbered.append((bios, window.bios.request[bios.rows]))
     for slices, number in numbered:
         place = np.minimum(np.searchsorted(joined.number, number), len(joined) - 1)
-        slices.uint("life", joined.life[place], joined.number[place] == number)
+        slices.put("life", joined.life[place], joined.number[place] == number)
     # The life has a mark at its begin, too: which of both is first depends on what was recorded.
     if len(drawn):
         at, known = _find(drawn.number, joined.number)
         at = at[known]
-        ids = [life_flow(identity, life) for life in joined.life[known].tolist()]
+        ids = [identity.uuid(LIFE_FLOW.format(life)) for life in joined.life[known].tolist()]
         drawn.mark(at, drawn.start[at], np.array(ids, np.uint64), names.id(TO_LIFE))
 
 
@@ -448,7 +410,7 @@ def mark_crossing(crossing: Crossing, bios: Slices, requests: Slices, names: Int
     row, known = rows_of(crossing.timed, requests.number)
     if known.any():
         for at, argument in enumerate(GUEST_STAGE_ARGUMENTS):
-            requests.sint(argument.name, crossing.stages[row, at], known)
+            requests.put(argument.name, crossing.stages[row, at], known, INT)
 
 
 def _found(slices: Slices, arrows: Arrows) -> tuple[I64, U64]:

@@ -77,10 +77,12 @@ class BlockedReasons:
             return []
         packet = TracePacket()
         packet.ftrace_events.cpu = 0
-        names = [
-            self._where(stack, reason)
-            for stack, reason in zip(told.stack.tolist(), told.reason.tolist(), strict=True)
-        ]
+        reasons = {**WAIT_REASON_NAMES, WaitReason.UNKNOWN: ""}
+        names = []  # of the function that a thread waited in, else of what it waited for
+        for stack, reason in zip(told.stack.tolist(), told.reason.tolist(), strict=True):
+            functions = self.stacks.get(stack, ())
+            where = (one for one in functions if not one.startswith(_SCHEDULER))
+            names.append(next(where, reasons[reason]))
         between = told.out + (told.run - told.out) // 2
         woken = np.where(told.woken < told.run, told.woken, between)
         at: I64 = np.maximum(woken + offset, 0)
@@ -97,10 +99,3 @@ class BlockedReasons:
             if name:
                 blocked.caller = self._ids[name]
         return [packet]
-
-    def _where(self, stack: int, reason: int) -> str:
-        """Return the function that a thread waited in, else what it waited for; "": not known."""
-        for name in self.stacks.get(stack, ()):
-            if not name.startswith(_SCHEDULER):
-                return name
-        return "" if reason == WaitReason.UNKNOWN else WAIT_REASON_NAMES[WaitReason(reason)]

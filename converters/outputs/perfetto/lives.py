@@ -15,7 +15,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.outputs.perfetto.flows import life_flow
+from biotrail.converters.outputs.perfetto.flows import LIFE_FLOW
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
@@ -24,7 +24,6 @@ from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.trees import (
     KIND_NAMES,
     ContextKind,
-    ContextRun,
     Life,
     Node,
     NodeKind,
@@ -50,19 +49,14 @@ class LifeWriter:
 
     def __init__(self, identity: Identity, tree: Tree, reader: LifeReader) -> None:
         """reader: parts of one trace share theirs, so that a life is drawn whole, where it ends."""
-        self._identity, self._tree, self._reader = identity, tree, reader
+        self._identity, self._tree, self.reader = identity, tree, reader
         self._group = 0
         """The group's uuid; 0: it has none so far."""
         self.lives = 0
-        self.begin = self.end = -1
+        self.end = -1
         """ns, of all lives so far; -1: there was none."""
         self.longest = 0, 0
         """Begin and end (ns) of the longest of them."""
-
-    @property
-    def kind(self) -> str:
-        """Name of the struct that the log follows."""
-        return self._reader.following.type
 
     def packets(self, window: Lifecycles | None) -> list[TracePacket]:
         """Return the packets of the lives that are over by the end of a window.
@@ -70,11 +64,10 @@ class LifeWriter:
         None: no window follows, so all are.
         """
         if window is not None:
-            self._reader.add(window)
+            self.reader.add(window)
         found: list[TracePacket] = []
-        for life in self._reader.rest() if window is None else self._reader.ready():
+        for life in self.reader.rest() if window is None else self.reader.ready():
             self.lives += 1
-            self.begin = life.first if self.begin < 0 else min(self.begin, life.first)
             self.end = max(self.end, life.last)
             span = life.begin, life.last
             self.longest = max(self.longest, span, key=lambda one: one[1] - one[0])
@@ -82,7 +75,7 @@ class LifeWriter:
         return found
 
     def _life(self, life: Life) -> Iterator[TracePacket]:
-        following = self._reader.following
+        following = self.reader.following
         if not self._group:
             self._group = self._identity.uuid("followed")
             name = f"followed: {following.type}"
@@ -118,7 +111,7 @@ class LifeWriter:
         )
         if life.io != NEVER:  # a slice of no length with an arrow
             mark = begin_packet(uuid, life.begin, OF_LIFE, ARROW)
-            mark.track_event.flow_ids.append(life_flow(self._identity, life.number))
+            mark.track_event.flow_ids.append(self._identity.uuid(LIFE_FLOW.format(life.number)))
             yield mark
             yield end_packet(uuid, life.begin)
         end = life.last if life.ended == NEVER else life.ended
@@ -126,9 +119,19 @@ class LifeWriter:
         yield from self._contexts(life, uuid)
 
     def _contexts(self, life: Life, above: int) -> Iterator[TracePacket]:
+        # An arrow leads to each context from the one that ended last before it began. What began on
+        # top of another context, as an interrupt does, has none from that one.
+        arrows: list[list[int]] = [[] for _ in life.contexts]
+        for at, run in enumerate(life.contexts):
+            before = [i for i in range(at) if life.contexts[i].end <= run.begin]
+            if before:
+                source = max(before, key=lambda i: (life.contexts[i].end, i))
+                flow = self._identity.uuid(f"flow of life {life.number} to {at}")
+                arrows[source].append(flow)
+                arrows[at].append(flow)
         ends: list[int] = []
         tracks: list[int] = []
-        for run, flows in zip(life.contexts, self._arrows(life), strict=True):
+        for run, flows in zip(life.contexts, arrows, strict=True):
             lane = next((at for at, end in enumerate(ends) if end < run.begin), len(ends))
             if lane == len(ends):
                 ends.append(0)
@@ -137,10 +140,15 @@ class LifeWriter:
                 track.sibling_merge_behavior, track.sibling_merge_key = _BY_KEY, CONTEXTS
                 yield packet
             ends[lane] = run.end
+            # `fio 42: system call pread64`, `softirq …`
+            name = f"{KIND_NAMES[run.kind]} {run.what}".rstrip()
+            if run.kind in (ContextKind.TASK, ContextKind.WORKER, ContextKind.THREAD):
+                what = f": {run.what}" if run.what else ""
+                name = f"{run.comm or KIND_NAMES[run.kind]} {run.tid}{what}"
             begin = _begin(
                 tracks[lane],
                 run.begin,
-                context_name(run),
+                name,
                 {
                     "cpu": ", ".join(map(str, run.cpus)),
                     "tid": run.tid,
@@ -153,31 +161,9 @@ class LifeWriter:
             yield from _nodes(life, run.roots, tracks[lane])
             yield end_packet(tracks[lane], run.end)
 
-    def _arrows(self, life: Life) -> list[list[int]]:
-        """Return per context the ids of its arrows: from the one that ended last before it began.
-
-        What began on top of another context, as an interrupt does, has none from that one.
-        """
-        found: list[list[int]] = [[] for _ in life.contexts]
-        for at, run in enumerate(life.contexts):
-            before = [i for i in range(at) if life.contexts[i].end <= run.begin]
-            if before:
-                source = max(before, key=lambda i: (life.contexts[i].end, i))
-                flow = self._identity.uuid(f"flow of life {life.number} to {at}")
-                found[source].append(flow)
-                found[at].append(flow)
-        return found
-
-
-def context_name(run: ContextRun) -> str:
-    """Return the name of a context's slice: `fio 42: system call pread64`, `softirq …`."""
-    if run.kind in (ContextKind.TASK, ContextKind.WORKER, ContextKind.THREAD):
-        what = f": {run.what}" if run.what else ""
-        return f"{run.comm or KIND_NAMES[run.kind]} {run.tid}{what}"
-    return f"{KIND_NAMES[run.kind]} {run.what}".rstrip()
-
 
 def _nodes(life: Life, roots: list[int], track: int) -> Iterator[TracePacket]:
+    """Yield functions' slices, nested, and instants of tracepoints and of lone returns."""
     rest: list[int | Node] = list(reversed(roots))
     while rest:
         one = rest.pop()
@@ -185,32 +171,27 @@ def _nodes(life: Life, roots: list[int], track: int) -> Iterator[TracePacket]:
             yield end_packet(track, one.end if one.end != NEVER else one.seen)
             continue
         node = life.nodes[one]
-        yield _event(node, track)
+        entered = node.kind == NodeKind.FUNCTION
+        known = entered and node.end != NEVER
+        returned = str(node.value) if node.value < _HEX else f"{node.value:#x}"
+        facts = {
+            "module": node.module or None,
+            "cpu": node.cpu,
+            "cpu_at_return": node.cpu_end if node.cpu_end != node.cpu else None,
+            "self_ns": node.own if known else None,
+            "returned": returned if known else None,
+            "no_return": node.finish if entered and not known else None,
+            "from_stack": "true" if node.kind == NodeKind.FRAME else None,
+        }
+        packet = _begin(track, node.begin, node.name, facts)
+        if node.kind in (NodeKind.EVENT, NodeKind.RETURN):
+            packet.track_event.type = TrackEvent.TYPE_INSTANT
+        if node.kind == NodeKind.RETURN:
+            packet.track_event.name = f"{node.name} returned"
+        yield packet
         if node.kind in (NodeKind.FRAME, NodeKind.FUNCTION):
             rest.append(node)
             rest += reversed(node.below)
-
-
-def _event(node: Node, track: int) -> TracePacket:
-    """Return the BEGIN of a function's slice, or the instant of a tracepoint or lone return."""
-    entered = node.kind == NodeKind.FUNCTION
-    known = entered and node.end != NEVER
-    returned = str(node.value) if node.value < _HEX else f"{node.value:#x}"
-    facts = {
-        "module": node.module or None,
-        "cpu": node.cpu,
-        "cpu_at_return": node.cpu_end if node.cpu_end != node.cpu else None,
-        "self_ns": node.own if known else None,
-        "returned": returned if known else None,
-        "no_return": node.finish if entered and not known else None,
-        "from_stack": "true" if node.kind == NodeKind.FRAME else None,
-    }
-    packet = _begin(track, node.begin, node.name, facts)
-    if node.kind in (NodeKind.EVENT, NodeKind.RETURN):
-        packet.track_event.type = TrackEvent.TYPE_INSTANT
-        if node.kind == NodeKind.RETURN:
-            packet.track_event.name = f"{node.name} returned"
-    return packet
 
 
 def _track(uuid: int, above: int, name: str) -> tuple[TracePacket, TrackDescriptor]:

@@ -17,18 +17,11 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import STAGE_NAMES, Stage
 from biotrail.converters.outputs.perfetto.place import Place
-from biotrail.recorder.schema.records import BY_KIND, Kind
 
-# Texts of slices' arguments that no kernel names: kinds of records, I/O priorities, sizes.
+# Texts of slices' arguments that no kernel names: I/O priorities and sizes.
 
 _UNITS = ("B", "KiB", "MiB", "GiB")
 _IOPRIO_CLASSES = ("none", "realtime", "best-effort", "idle")
-
-
-def record_name(kind: int) -> str:
-    """Return a record kind's name: `issue`, `queue`, …; `unknown` for 0; `kind 99` if newer."""
-    known = {int(k): BY_KIND[Kind(k)].name for k in BY_KIND}
-    return known.get(kind, "unknown" if kind == 0 else f"kind {kind}")
 
 
 def ioprio_text(ioprio: int) -> str:

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any, BinaryIO
 
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackEvent
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TracePacket, TrackEvent
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -14,25 +14,6 @@ from biotrail.recorder.schema.strings import characters
 
 Facts = Mapping[str, str | int]
 """Name → text or number."""
-
-
-def varint(value: int) -> bytes:
-    """Return a number of at least 0 as a protobuf varint in its shortest form."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def framed(packets: Iterable[TracePacket]) -> bytes:
-    """Return the packets as they stand in a file: `Trace.packet` fields, one after the other."""
-    out = []
-    for packet in packets:
-        data = packet.SerializeToString()
-        out += [b"\x0a", varint(len(data)), data]
-    return b"".join(out)
 
 
 def begin_packet(track: int, at: int, name: str, category: str) -> TracePacket:
@@ -150,15 +131,15 @@ class PacketFile:
 
         They get its id and, where their flags are 0, SEQ_NEEDS_INCREMENTAL_STATE.
         """
-        ready = list(packets)
-        for packet in ready:
+        trace = Trace(packet=packets)
+        for packet in trace.packet:
             packet.trusted_packet_sequence_id = self._sequence
             if not packet.sequence_flags:
                 packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        self.write(framed(ready))
+        self.write(trace.SerializeToString())
 
     def write(self, data: bytes | memoryview) -> None:
-        """Write encoded packets, as `framed` returns them; may be empty."""
+        """Write encoded packets, `Trace.packet` fields one after the other; may be empty."""
         try:
             self._out.write(data)
         except OSError as error:

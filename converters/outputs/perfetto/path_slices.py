@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices beside those of the block layer: calls with waits, commits, submissions, interrupts."""
+"""Slices beside those of the block layer: calls, commits, submissions, interrupts, pairs."""
 
 from dataclasses import dataclass
 
@@ -10,9 +10,26 @@ from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of
 from biotrail.converters.calls.pending import PendingWaits
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
-from biotrail.converters.events.tables import FAR, I64, NEVER, U32, Bool, Lifecycles, Table, Tasks
-from biotrail.converters.outputs.perfetto.columns import Slices, StageColumns, stages_in_turn
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    U16,
+    U32,
+    Bool,
+    Lifecycles,
+    Table,
+    Tasks,
+)
+from biotrail.converters.outputs.perfetto.columns import (
+    INT,
+    Ranking,
+    Slices,
+    StageColumns,
+    stages_in_turn,
+)
 from biotrail.converters.outputs.perfetto.flows import FlowMaker
 from biotrail.converters.outputs.perfetto.names import (
     BLOCKED,
@@ -21,13 +38,16 @@ from biotrail.converters.outputs.perfetto.names import (
     COMMIT_PHASES,
     INTERRUPT,
     INTERRUPT_PARTS,
+    PAIR,
     RUNNABLE,
     SUBMISSION,
     Detail,
     Drawing,
+    Interned,
 )
-from biotrail.converters.outputs.perfetto.ranking import Ranking
 from biotrail.converters.outputs.perfetto.slowest import SlowCalls
+from biotrail.converters.outputs.perfetto.tree import PairTrack
+from biotrail.converters.sites.pair_names import MOST_KEYS, DrawnPairs, PairNames
 from biotrail.converters.submissions.names import (
     JOINED_NAMES,
     RUNNER_NAMES,
@@ -61,19 +81,17 @@ class CallMaker:
         self._held = Calls.none()
         """Calls that have returned, and have no slice yet."""
         self._says_reasons = "fs" in drawing.context.path_parts
-        self._names_of = np.zeros(0, dtype=np.uint16)
-        """Event name id of each WaitReason, and RUNNABLE's: interned early, to be below 128."""
-        if self._says_reasons:
-            self._intern()
-
-    def _intern(self) -> None:
-        said = self._says_reasons
         waits = [
-            WAIT_REASON_NAMES[reason] if said and reason != WaitReason.UNKNOWN else BLOCKED
+            WAIT_REASON_NAMES[reason]
+            if self._says_reasons and reason != WaitReason.UNKNOWN
+            else BLOCKED
             for reason in WaitReason
         ]
-        ids = [self._drawing.names.id(name) for name in (*waits, RUNNABLE)]
-        self._names_of = np.array(ids, dtype=np.uint16)
+        self._waits = *waits, RUNNABLE
+        """Name of each WaitReason, and RUNNABLE."""
+        if self._says_reasons:  # interned early, to be below 128
+            for name in self._waits:
+                drawing.names.id(name)
 
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
@@ -94,10 +112,8 @@ class CallMaker:
             ready = self._held.exit < self._flows.settled
         table = self._held.take(ready)
         self._held = self._held.take(~ready)
-        return self._take(table.take(np.argsort(table.entry, kind="stable")), tasks)
-
-    def _take(self, table: Calls, tasks: Tasks) -> Slices:
-        self._intern()
+        table = table.take(np.argsort(table.entry, kind="stable"))
+        names_of_waits = np.array([self._drawing.names.id(n) for n in self._waits], np.uint16)
         tids, last = np.unique(table.tid[::-1], return_index=True)
         for tid, row in zip(tids.tolist(), table.task[::-1][last].tolist(), strict=True):
             known = row >= 0
@@ -125,10 +141,9 @@ class CallMaker:
             lambda part, at, every: self._arguments(part, table.take(at), commit[at], every),
         )
         slowest = self._slowest.add(slices, table, row, waits, tasks)
-        self._add_waits(slices, row, waits, np.isin(row, slowest))
+        self._add_waits(slices, row, waits, names_of_waits, np.isin(row, slowest))
         if self._flows is not None:
             self._flows.of_calls(slices, table)
-            self._flows.forget(table)
         return slices
 
     def _arguments(self, slices: Slices, table: Calls, commit: I64, every: bool) -> None:
@@ -138,30 +153,33 @@ class CallMaker:
             slices.text("error", error)
             return
         blocked, runnable = table.blocked, table.runnable
-        slices.uint("tid", table.tid)
-        slices.uint("fd", table.arg0, table.number >= 0)
-        slices.uint("result", table.result, (table.result >= 0) & table.timed)
-        slices.sint("result", table.result, table.result < -LARGEST_ERRNO)
+        slices.put("tid", table.tid)
+        slices.put("fd", table.arg0, table.number >= 0)
+        slices.put("result", table.result, (table.result >= 0) & table.timed)
+        slices.put("result", table.result, table.result < -LARGEST_ERRNO, INT)
         slices.text("error", error)
-        slices.uint("blocked_ns", blocked, blocked > 0)
-        slices.uint("runnable_ns", runnable, runnable > 0)
-        slices.uint("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))
-        slices.uint("queued_bios", table.bios, table.bios > 0)
-        slices.uint("waits", table.waits, table.waits > 0)
-        slices.uint("commit", commit, commit != NEVER)
+        slices.put("blocked_ns", blocked, blocked > 0)
+        slices.put("runnable_ns", runnable, runnable > 0)
+        slices.put("running_ns", np.maximum(slices.end - slices.start - blocked - runnable, 0))
+        slices.put("queued_bios", table.bios, table.bios > 0)
+        slices.put("waits", table.waits, table.waits > 0)
+        slices.put("commit", commit, commit != NEVER)
 
-    def _add_waits(self, slices: Slices, row: I64, waits: Waits, shown: Bool) -> None:
+    def _add_waits(
+        self, slices: Slices, row: I64, waits: Waits, names_of: U16, shown: Bool
+    ) -> None:
         """Set `slices.stages` to waits of these calls.
 
-        row: per wait (n,), its slice; sorted, then by time. shown: per wait, whether an arrow from
+        row: per wait (n,), its slice; sorted, then by time. names_of: id of the name of each
+        WaitReason, and of RUNNABLE. shown: per wait, whether an arrow from
         the commit that ended it is drawn in any case. A wait has two stages: off the CPU until
         woken, named by the reason, and from there until it ran, which has the arrow from what ended
         the wait.
         """
         if not len(waits):
             return
-        blocked = self._names_of[waits.reason]
-        names = np.stack([blocked, np.full_like(blocked, self._names_of[-1])], axis=1).reshape(-1)
+        blocked = names_of[waits.reason]
+        names = np.stack([blocked, np.full_like(blocked, names_of[-1])], axis=1).reshape(-1)
         start = np.stack([waits.out, waits.woken], axis=1).reshape(-1)
         end = np.stack([waits.woken, waits.run], axis=1).reshape(-1)
         rows = np.repeat(row, 2)
@@ -190,8 +208,8 @@ def commit_slices(table: Commits, drawing: Drawing, flows: FlowMaker | None) -> 
     table, start, begun = table.take(order), start[order], begun[order]
     name = np.full(len(table), drawing.names.id(COMMIT))
     slices = Slices.of_rows(COMMIT, table.dev, start, table.end, name)
-    slices.uint("transaction", table.transaction)
-    slices.uint("tid", table.tid)
+    slices.put("transaction", table.transaction)
+    slices.put("tid", table.tid)
     ended = np.concatenate([begun[:, 1:], table.end[:, None]], axis=1)
     names = np.array([drawing.names.id(phase) for phase in COMMIT_PHASES])
     slices.stages = stages_in_turn(names, begun, ended, begun != NEVER)
@@ -209,65 +227,68 @@ _STEPS = {
 """Argument → the columns of Submissions at which the step begins and ends."""
 
 
-class SubmissionMaker:
-    """Makes slices of io_uring's requests and aio's iocbs, on lanes below their process."""
+def submission_slices(
+    rows: Submissions,
+    tasks: Tasks,
+    drawing: Drawing,
+    ranking: Ranking,
+    processes: dict[int, str],
+) -> Slices:
+    """Return a slice per submission (io_uring's, aio's) of a window, in order of (start, number).
 
-    def __init__(self, drawing: Drawing, processes: dict[int, str]) -> None:
-        """processes: by id, the name of a thread that queued a submission; filled here."""
-        self._drawing, self._processes = drawing, processes
-        self._ranking = Ranking()
+    From the submission, or the first Q where that is not known, to the completion, or the end of
+    the last bio. `group` is the process id, or the thread's where the task is not known.
+    ranking: of the submissions so far. processes: by id, the name of a thread that queued a
+    submission; filled here.
+    """
+    if not len(rows):
+        return Slices.none(SUBMISSION)
+    start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
+    rows, start = rows.take(start != NEVER), start[start != NEVER]
+    order = np.lexsort((rows.number, start))
+    rows, start = rows.take(order), start[order]
+    end = np.maximum(np.where(rows.completed != NEVER, rows.completed, rows.ended), start)
+    process = rows.tid.astype(np.int64)
+    if len(tasks):
+        known, task = rows.task >= 0, np.maximum(rows.task, 0)
+        process = np.where(known, tasks.tgid[task].astype(np.int64), process)
+        for pid, at in zip(*np.unique(process, return_index=True), strict=True):
+            name = str(tasks.comm[task[at]]) if known[at] else ""
+            processes.setdefault(int(pid), name)
+    names = drawing.names.ids(operations_of(rows), operation_name)
+    slices = Slices.of_rows(SUBMISSION, process, start, end, names)
+    ranking.add_arguments(
+        drawing.options.detail,
+        slices,
+        np.asarray((rows.completed != NEVER) & (rows.result < 0)),
+        lambda part, at, every: _submission_arguments(part, drawing.strings, rows.take(at), every),
+    )
+    return slices
 
-    def submissions(self, rows: Submissions, tasks: Tasks) -> Slices:
-        """Return a slice per submission of a window, in the order of (start, number).
 
-        From the submission, or the first Q where that is not known, to the completion, or the end
-        of the last bio. `group` is the process id, or the thread's where the task is not known.
-        """
-        if not len(rows):
-            return Slices.none(SUBMISSION)
-        start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
-        rows, start = rows.take(start != NEVER), start[start != NEVER]
-        order = np.lexsort((rows.number, start))
-        rows, start = rows.take(order), start[order]
-        end = np.maximum(np.where(rows.completed != NEVER, rows.completed, rows.ended), start)
-        process = rows.tid.astype(np.int64)
-        if len(tasks):
-            known, task = rows.task >= 0, np.maximum(rows.task, 0)
-            process = np.where(known, tasks.tgid[task].astype(np.int64), process)
-            for pid, at in zip(*np.unique(process, return_index=True), strict=True):
-                name = str(tasks.comm[task[at]]) if known[at] else ""
-                self._processes.setdefault(int(pid), name)
-        names = self._drawing.names.ids(operations_of(rows), operation_name)
-        slices = Slices.of_rows(SUBMISSION, process, start, end, names)
-        self._ranking.add_arguments(
-            self._drawing.options.detail,
-            slices,
-            np.asarray((rows.completed != NEVER) & (rows.result < 0)),
-            lambda part, at, every: self._arguments(part, rows.take(at), every),
-        )
-        return slices
-
-    def _arguments(self, slices: Slices, rows: Submissions, every: bool) -> None:
-        strings, over = self._drawing.strings, rows.completed != NEVER
-        if every:
-            slices.uint("number", rows.number, rows.number >= 0)
-            slices.uint("user_data", rows.user_data)
-            slices.uint("tid", rows.tid)
-            slices.uint("fd", rows.fd, rows.fd >= 0)
-            slices.uint("offset", rows.offset, rows.offset >= 0)
-            slices.uint("bytes", rows.bytes)
-            slices.uint("queued_bios", rows.bios)
-            slices.text("mode", strings.ids(rows.runner, lambda one: RUNNER_NAMES[Runner(one)]))
-            slices.text("joined", strings.ids(rows.joined, lambda one: JOINED_NAMES[Joined(one)]))
-            slices.uint("result", rows.result, over & (rows.result >= 0))
-        failed = over & (rows.result < 0)
-        if failed.any():
-            results = np.where(failed, rows.result, 0)
-            slices.text("error", strings.ids(results, lambda n: name_of_error(n) or "none"), failed)
-        for name, (begin, end) in _STEPS.items() if every else ():
-            first, last = getattr(rows, begin), getattr(rows, end)
-            known = (first != NEVER) & (last != NEVER) & (last >= first)
-            slices.uint(name, last - first, known)
+def _submission_arguments(
+    slices: Slices, strings: Interned, rows: Submissions, every: bool
+) -> None:
+    over = rows.completed != NEVER
+    if every:
+        slices.put("number", rows.number, rows.number >= 0)
+        slices.put("user_data", rows.user_data)
+        slices.put("tid", rows.tid)
+        slices.put("fd", rows.fd, rows.fd >= 0)
+        slices.put("offset", rows.offset, rows.offset >= 0)
+        slices.put("bytes", rows.bytes)
+        slices.put("queued_bios", rows.bios)
+        slices.text("mode", strings.ids(rows.runner, lambda one: RUNNER_NAMES[Runner(one)]))
+        slices.text("joined", strings.ids(rows.joined, lambda one: JOINED_NAMES[Joined(one)]))
+        slices.put("result", rows.result, over & (rows.result >= 0))
+    failed = over & (rows.result < 0)
+    if failed.any():
+        results = np.where(failed, rows.result, 0)
+        slices.text("error", strings.ids(results, lambda n: name_of_error(n) or "none"), failed)
+    for name, (begin, end) in _STEPS.items() if every else ():
+        first, last = getattr(rows, begin), getattr(rows, end)
+        known = (first != NEVER) & (last != NEVER) & (last >= first)
+        slices.put(name, last - first, known)
 
 
 _IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
@@ -323,33 +344,25 @@ class InterruptMaker:
         self._held = _Completions.none()
         """Completions whose interrupt may have completed requests of later windows."""
 
-    def interrupts(self, window: Lifecycles) -> Slices:
+    def interrupts(self, window: Lifecycles | None) -> Slices:
         """Return a slice for each interrupt, or softirq, that no later window adds to.
 
-        Requests that were completed in the same softirq, or in the same interrupt without a
-        softirq, share a slice, up to the last completion. Held back is what may have completed a
-        request that is still open.
+        window: None: none follows. Requests that were completed in the same softirq, or in the same
+        interrupt without a softirq, share a slice, up to the last completion. Held back is what may
+        have completed a request that is still open. Slices are sorted by start; the name says
+        whether one begins with an interrupt. `irq` only with an interrupt, `completions` if more
+        than 1.
         """
-        if window.path is None:
+        if window is not None and window.path is None:
             return Slices.none(INTERRUPT)
-        every = _Completions.concatenate([self._held, _Completions.of(window)])
-        issue = window.open_requests.issue
-        edge = min(window.end, int(issue[issue != NEVER].min(initial=window.end)))
-        ready = every.entered < edge
-        ready[: max(len(every) - _MOST_PENDING, 0)] = True
-        self._held = every.take(~ready)
-        return self._slices(every.take(ready))
-
-    def rest(self) -> Slices:
-        """Return the slices that were held back; no window follows."""
-        return self._slices(self._held)
-
-    def _slices(self, ends: _Completions) -> Slices:
-        """Return the slices of completions, with arguments and stages, sorted by start.
-
-        Rows of the same device and `entered` share a slice; its name says whether it begins with an
-        interrupt. `irq` only with an interrupt, `completions` if more than 1.
-        """
+        ends, self._held = self._held, _Completions.none()
+        if window is not None:
+            ends = _Completions.concatenate([ends, _Completions.of(window)])
+            issue = window.open_requests.issue
+            edge = min(window.end, int(issue[issue != NEVER].min(initial=window.end)))
+            ready = ends.entered < edge
+            ready[: max(len(ends) - _MOST_PENDING, 0)] = True
+            self._held, ends = ends.take(~ready), ends.take(ready)
         if not len(ends):
             return Slices.none(INTERRUPT)
         ends = ends.take(np.lexsort((ends.entered, ends.dev)))
@@ -372,12 +385,62 @@ class InterruptMaker:
         slices = Slices.of_rows(INTERRUPT, dev[at], start[at], end[at], name[at])
         if not len(slices):
             return slices
-        slices.uint("irq", irq[at], (hard != NEVER)[at])
+        slices.put("irq", irq[at], (hard != NEVER)[at])
         served = np.bincount(group)[at]
-        slices.uint("completions", served, served > 1)
+        slices.put("completions", served, served > 1)
         parts = np.array([self._names.id(name) for name in INTERRUPT_PARTS])
         until = np.stack([np.where(raised != NEVER, raised, soft), soft, end], axis=1)[at]
         since = np.stack([hard, raised, soft], axis=1)[at]
         known = (since != NEVER) & (soft != NEVER)[at][:, None]
         slices.stages = stages_in_turn(parts, since, until, known)
         return slices
+
+
+OTHERS = "other keys"
+"""Name of the track of keys that have none of their own."""
+_TRACK_BITS = 16
+
+
+class PairMaker:
+    """Makes slices of pairs of events, on a track for each key below a group for each pair."""
+
+    def __init__(self, drawing: Drawing, tracks: dict[int, PairTrack]) -> None:
+        """tracks: per `Slices.group` of a pair its track; filled here."""
+        self._strings, self._tracks = drawing.strings, tracks
+        self._declared = PairNames(drawing.context)
+        names = drawing.names
+        self._drawn = DrawnPairs(
+            self._declared,
+            self._track,
+            lambda pair: self._track(pair, MOST_KEYS, OTHERS),
+            lambda _, text: names.id(text),
+            drawing.strings.id,
+        )
+
+    def pairs(self, pairs: Pairs) -> Slices:
+        """Return a slice per pair that ended in the window, in the order of (start, number).
+
+        Named by the value of --by, else by the pair's name. `group` is a key's track. Adds tracks
+        to `tracks`.
+        """
+        if not len(pairs):
+            return Slices.none(PAIR)
+        pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
+        group, shared = self._drawn.places(pairs)
+        names = self._drawn.names(pairs).astype(np.uint64)
+        slices = Slices.of_rows(PAIR, group, pairs.began, pairs.ended, names)
+        slices.put("number", pairs.number)
+        slices.put("tid", pairs.tid)
+        slices.put("cpu", pairs.cpu)
+        slices.text("process", self._strings.of_bytes(pairs.comm))
+        if shared.any():
+            slices.put("key0", pairs.key0, shared)
+            slices.put("key1", pairs.key1, shared)
+            slices.text("key", self._drawn.texts(pairs, shared).astype(np.uint64))
+        return slices
+
+    def _track(self, pair: int, rank: int, key: str) -> int:
+        code = pair << _TRACK_BITS | rank
+        track = PairTrack(pair, self._declared.name(pair), key, rank)
+        self._tracks.setdefault(code, track)
+        return code

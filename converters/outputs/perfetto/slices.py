@@ -15,7 +15,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.path import DRIVERS
 from biotrail.converters.events.path_column import NO_CALL
-from biotrail.converters.events.path_tables import DriverSteps, HeldBios, Interrupts, PathTables
+from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import (
     I32,
     I64,
@@ -32,9 +32,9 @@ from biotrail.converters.events.tables import (
     Tasks,
 )
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.converters.outputs.perfetto.callstacks import CallStacks
 from biotrail.converters.outputs.perfetto.columns import (
     FOREVER,
+    Ranking,
     Seen,
     Slices,
     add_stage_times,
@@ -51,11 +51,10 @@ from biotrail.converters.outputs.perfetto.names import (
     Detail,
     Drawing,
     ioprio_text,
-    record_name,
     size_text,
 )
-from biotrail.converters.outputs.perfetto.ranking import Ranking
-from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
+from biotrail.converters.outputs.perfetto.tracks import CallStacks
+from biotrail.recorder.schema.records import BY_KIND, FIRST_UNKNOWN_TID, NO_SECTOR, NO_TAG
 from biotrail.recorder.schema.syscalls import call_name
 
 _CERTAINTIES = [c.name.lower() for c in Certainty]
@@ -79,20 +78,7 @@ class BlockMaker:
 
     def __post_init__(self) -> None:
         self._context, self._strings = self.drawing.context, self.drawing.strings
-        self._detail = self.drawing.options.detail
-
-    def note_stacked(self, window: Lifecycles) -> None:
-        """Add families with a bio or request of a lower device in the window to `_stacked`.
-
-        A family (number of the topmost bio) is what one bio of the topmost device caused. Families
-        that are not in the window at all are dropped.
-        """
-        tables = window.bios, window.open_bios, window.requests, window.open_requests
-        known = self._stacked
-        if len(known):
-            known = known[np.isin(known, np.concatenate([table.family for table in tables]))]
-        lower = [table.family[table.parent >= 0] for table in tables]
-        self._stacked = np.unique(np.concatenate([known, *lower]))
+        self._detail, self._host = self.drawing.options.detail, self.drawing.place.host
 
     def bios(self, window: Lifecycles) -> Slices:
         """Return a slice per bio of which any time is known, in the order of (start, number).
@@ -101,6 +87,16 @@ class BlockMaker:
         lost (`Seen.lost`), else it is open to the trace's end (FOREVER). Which arguments, stages
         and call stacks it has follows from the detail (docs/perfetto.md).
         """
+        if self.callstacks.names is not None:
+            self.callstacks.known = self.callstacks.names.all()
+        # A family (number of the topmost bio) is what one bio of the topmost device caused. It is
+        # stacked once any bio or request of a lower device was in a window.
+        tables = window.bios, window.open_bios, window.requests, window.open_requests
+        known = self._stacked
+        if len(known):
+            known = known[np.isin(known, np.concatenate([table.family for table in tables]))]
+        lower = [table.family[table.parent >= 0] for table in tables]
+        self._stacked = np.unique(np.concatenate([known, *lower]))
         stages, tasks = window.bio_stages, window.tasks
         seen = seen_of(window.bios, stages)
         slices, table = self._begin(BIO, window.bios, seen)
@@ -112,7 +108,7 @@ class BlockMaker:
         if self._detail.requests:
             stacked = self.callstacks.names is not None and (table.stack >= 0).any()
             slices.callstack = self.callstacks.ids(table.stack) if stacked else None
-            slices.uint("number", table.number, others)
+            slices.put("number", table.number, others)
             chosen = np.flatnonzero(~others)
             part, few = slices.part(chosen), table.take(chosen)
             self._served = few.request
@@ -157,10 +153,13 @@ class BlockMaker:
         start, group = np.maximum(table.start, 0), np.zeros(len(table), dtype=np.int64)
         name = np.full(len(table), self.drawing.names.id("lost events"))
         slices = Slices.of_rows(LOSS, group, start, np.maximum(table.end, start), name)
-        slices.uint("cpu", table.cpu, table.cpu >= 0)
-        slices.text("kind", self._strings.ids(table.kind, record_name))
-        slices.uint("count", table.count, table.count >= 0)
-        self._host(slices)
+        slices.put("cpu", table.cpu, table.cpu >= 0)
+        known = {0: "unknown"} | {int(kind): record.name for kind, record in BY_KIND.items()}
+        names = self._strings.ids(table.kind, lambda kind: known.get(kind, f"kind {kind}"))
+        slices.text("kind", names)
+        slices.put("count", table.count, table.count >= 0)
+        if len(slices):
+            slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
         return slices
 
     def in_flight(self, category: str, table: R) -> Slices:
@@ -185,8 +184,16 @@ class BlockMaker:
             start, over, last = start[rows], over[rows], last[rows]
         end = np.where(table.complete >= 0, table.complete, np.where(over, last, FOREVER))
         end, group = np.maximum(end, start), table.dev.astype(np.int64)
-        names = self._names(table)
-        slices = Slices(category, group, start, end, names, table.number, rows)
+        opf, names = table.opf, self.drawing.names
+        name = names.ids(opf, self._context.op_name)
+        preflush = (opf & np.uint32(self._context.flag_mask("PREFLUSH"))) != 0
+        flush = (table.bytes == 0) & preflush
+        if flush.any():
+            name[flush] = names.id(FLUSH)
+        if isinstance(table, Requests):
+            flushes = opf & np.uint32(OP_MASK) == self._context.op_number(FLUSH)
+            name[flushes & (table.kind == RequestKind.FLUSH)] = names.id(DEVICE_FLUSH)
+        slices = Slices(category, group, start, end, name, table.number, rows)
         # The UI gives slices with the same correlation id one colour.
         colour = self.drawing.options.colour
         stacked = np.isin(table.family, self._stacked)
@@ -194,18 +201,6 @@ class BlockMaker:
             slices.family = (table.family + self.drawing.place.families).astype(np.uint64)
             slices.in_family = None if colour == Colour.FAMILY else stacked
         return slices, table
-
-    def _names(self, table: Bios | Requests) -> U64:
-        opf, names = table.opf, self.drawing.names
-        ids = names.ids(opf, self._context.op_name)
-        preflush = (opf & np.uint32(self._context.flag_mask("PREFLUSH"))) != 0
-        flush = (table.bytes == 0) & preflush
-        if flush.any():
-            ids[flush] = names.id(FLUSH)
-        if isinstance(table, Requests):
-            flushes = opf & np.uint32(OP_MASK) == self._context.op_number(FLUSH)
-            ids[flushes & (table.kind == RequestKind.FLUSH)] = names.id(DEVICE_FLUSH)
-        return ids
 
     # Arguments of bios
 
@@ -220,63 +215,59 @@ class BlockMaker:
             )
             slices.text("title", titles, known)
         self._size(slices, table)
-        slices.uint("tid", table.tid, table.tid > 0)
+        slices.put("tid", table.tid, table.tid > 0)
         if known.any():
             pids = tasks.tgid[np.maximum(table.task, 0)]
-            slices.uint("pid", pids, known & (pids < FIRST_UNKNOWN_TID))
+            slices.put("pid", pids, known & (pids < FIRST_UNKNOWN_TID))
         self._common(slices, table, seen)
         part = strings.ids(table.part, self._context.device_label)
         slices.text("partition", part, table.part != table.dev)
-        slices.uint("request", table.request, table.request >= 0)
-        slices.uint("parent", table.parent, table.parent >= 0)
-        slices.uint("fragments", table.fragments, table.fragments != 1)
-        slices.uint("requests", table.requests, table.requests > 1)
+        slices.put("request", table.request, table.request >= 0)
+        slices.put("parent", table.parent, table.parent >= 0)
+        slices.put("fragments", table.fragments, table.fragments != 1)
+        slices.put("requests", table.requests, table.requests > 1)
         slices.text("ioprio", strings.ids(table.ioprio, ioprio_text))
         if (table.file >= 0).any():
-            slices.text("file", strings.ids(table.file, self._file))
+            files = self._context.files
+            ids = strings.ids(
+                table.file, lambda row: "" if row < 0 or files[row].device else files[row].shown
+            )
+            slices.text("file", ids)
         if self.callstacks.names is not None and (table.stack >= 0).any():
-            slices.text("no_stack", strings.ids(table.stack, self.callstacks.missing))
+            stacks = self.callstacks.known
+            why = strings.ids(table.stack, lambda row: stacks[row].missing if row >= 0 else "")
+            slices.text("no_stack", why)
         if (table.whom >= 0).any():
             slices.text("for_process", self._thread_names(table.whom, tasks))
-            slices.uint("for_tid", tasks.tid[np.maximum(table.whom, 0)], table.whom >= 0)
+            slices.put("for_tid", tasks.tid[np.maximum(table.whom, 0)], table.whom >= 0)
         if "dirty" in self._context.path_parts:
             names = {p: name for p, name in PURPOSE_NAMES.items() if p != Purpose.DATA}
             ids = np.array([strings.id(names[p]) if p in names else 0 for p in Purpose], np.uint64)
             slices.text("purpose", ids[purposes(table, tasks, self._context)])
         if window.path is not None and len(table):
-            self._limits(slices, table, window.path.held, tasks)
-            self._path(slices, table, window.path)
-
-    def _file(self, row: int) -> str:
-        """Return the path of a row of `Context.files`; empty: -1, or the device's own pages."""
-        files = self._context.files
-        return "" if row < 0 or files[row].device else files[row].shown
+            self._path(slices, table, window.path, tasks)
 
     def _thread_names(self, rows: I32, tasks: Tasks) -> U64:
         """Return the interned ids of the names in rows of `tasks` (n,), 0 for -1."""
         names = self._strings.ids(np.maximum(rows, 0), lambda row: str(tasks.comm[row]))
         return np.where(rows >= 0, names, np.uint64(0))
 
-    def _limits(self, slices: Slices, table: Bios, held: HeldBios, tasks: Tasks) -> None:
-        """Add the cgroup whose limit held a bio, for how long and for whom, where known."""
-        if not len(held):
-            return
-        row, known = rows_of(held.number, table.number)
-        held = held.take(row)
-        limits = self._cgroups(np.where(known, held.limit, np.uint64(0)))
-        unnamed = np.uint64(self._strings.id("not known"))
-        slices.text("limit_of", np.where(known & (held.limit == 0), unnamed, limits))
-        told = known & (held.held != NEVER)
-        slices.uint("held_ns", held.held, told)
-        named = np.where(told, held.task, -1)
-        ids = self._strings.ids(named, lambda one: tasks.comm[one] if one >= 0 else "")
-        slices.text("held_for", ids)
-
-    def _path(self, slices: Slices, table: Bios, path: PathTables) -> None:
-        """Add call and submission, and who dirtied the first page, where they are known."""
+    def _path(self, slices: Slices, table: Bios, path: PathTables, tasks: Tasks) -> None:
+        """Add what is known of a bio's limit, its call and submission, and who dirtied its page."""
+        strings, held = self._strings, path.held
+        if len(held):
+            row, known = rows_of(held.number, table.number)
+            held = held.take(row)
+            limits = self._cgroups(np.where(known, held.limit, np.uint64(0)))
+            unnamed = np.uint64(strings.id("not known"))
+            slices.text("limit_of", np.where(known & (held.limit == 0), unnamed, limits))
+            told = known & (held.held != NEVER)
+            slices.put("held_ns", held.held, told)
+            named = np.where(told, held.task, -1)
+            ids = strings.ids(named, lambda one: tasks.comm[one] if one >= 0 else "")
+            slices.text("held_for", ids)
         if not len(path.bios):
             return
-        strings = self._strings
         row, known = rows_of(path.bios.number, table.number)
         bios = path.bios.take(row)
         called = known & (bios.call != NO_CALL)
@@ -285,15 +276,15 @@ class BlockMaker:
         if bios.foreign.any():
             ids[bios.foreign] = strings.id("32-bit system call")
         slices.text("call", ids, called)
-        slices.uint("fd", bios.args[:, 0] & np.uint64(0xFFFFFFFF), called & (bios.call >= 0))
-        slices.uint("submission", bios.submission, known & (bios.submission >= 0))
+        slices.put("fd", bios.args[:, 0] & np.uint64(0xFFFFFFFF), called & (bios.call >= 0))
+        slices.put("submission", bios.submission, known & (bios.submission >= 0))
         dirtied = known & (bios.dirtied != NEVER)
         if not dirtied.any():
             return
         slices.text("dirtied_by", strings.of_bytes(bios.dirty_comm), dirtied)
-        slices.uint("dirtied_pid", bios.dirty_pid, dirtied)
+        slices.put("dirtied_pid", bios.dirty_pid, dirtied)
         before = table.queue - bios.dirtied
-        slices.uint("dirtied_before_ns", before, dirtied & (before >= 0) & (table.queue != NEVER))
+        slices.put("dirtied_before_ns", before, dirtied & (before >= 0) & (table.queue != NEVER))
         groups = self._cgroups(np.where(dirtied, bios.dirty_cgroup, np.uint64(0)))
         slices.text("dirtied_in", groups)
 
@@ -341,65 +332,58 @@ class BlockMaker:
     ) -> None:
         self._size(slices, table)
         self._common(slices, table, seen)
-        slices.uint("bios", table.bios)
-        slices.uint("others", table.others, table.others > 0)
-        slices.uint("tag", table.tag, table.tag != NO_TAG)
-        slices.uint("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
-        slices.uint("hctx", table.hctx, table.hctx != NO_TAG)
+        slices.put("bios", table.bios)
+        slices.put("others", table.others, table.others > 0)
+        slices.put("tag", table.tag, table.tag != NO_TAG)
+        slices.put("sched_tag", table.sched_tag, table.sched_tag != NO_TAG)
+        slices.put("hctx", table.hctx, table.hctx != NO_TAG)
         kind = self._strings.ids(table.kind, lambda k: RequestKind(k).name.lower())
         slices.text("kind", kind, table.kind != RequestKind.NORMAL)
-        slices.uint("parent", table.parent, table.parent >= 0)
-        slices.uint("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
-        if path is not None and len(table):
-            self._interrupts(slices, table, path.interrupts)
-            self._steps(slices, table, path.steps)
-
-    def _interrupts(self, slices: Slices, table: Requests, ends: Interrupts) -> None:
-        """Add how requests were completed, and the times from D by interrupt and softirq to C."""
-        if not len(ends):
+        slices.put("parent", table.parent, table.parent >= 0)
+        slices.put("absorbed_by", table.absorbed_by, table.absorbed_by >= 0)
+        if path is None or not len(table):
             return
-        row, known = rows_of(ends.number, table.number)
-        ends = ends.take(row)
-        names = np.array([self._strings.id(name) for name in _CONTEXTS], dtype=np.uint64)
-        slices.text("completed_in", names[np.minimum(ends.context, len(_CONTEXTS) - 1)], known)
-        hard = known & (ends.hard != NEVER) & (ends.hard >= table.issue) & (table.issue != NEVER)
-        soft = known & (ends.soft != NEVER) & (table.complete != NEVER)
-        slices.uint("irq", ends.irq, hard)
-        slices.uint("issue_to_interrupt_ns", ends.hard - table.issue, hard)
-        both = hard & soft & (ends.soft >= ends.hard)
-        slices.uint("interrupt_to_softirq_ns", ends.soft - ends.hard, both)
-        slices.uint("softirq_to_complete_ns", table.complete - ends.soft, soft)
-
-    def _steps(self, slices: Slices, table: Requests, steps: DriverSteps) -> None:
-        """Add what the driver did, and the times between D, its steps and C, unless requeued."""
-        if not len(steps):
-            return
-        row, known = rows_of(steps.number, table.number)
-        steps = steps.take(row)
-        names = np.array([self._strings.id(name) if name else 0 for name in DRIVERS], np.uint64)
-        named = known & (steps.driver < len(DRIVERS))
-        slices.text("driver", names[np.minimum(steps.driver, len(DRIVERS) - 1)], named)
-        nvme, once = steps.driver == _NVME, known & (table.requeues == 0)
-        sent = np.where(nvme, table.issue, steps.begun)
-        for name, begin, end, where in (
-            ("setup_to_issue_ns", steps.begun, table.issue, nvme & once),
-            ("issue_to_dispatch_ns", table.issue, steps.begun, ~nvme & once),
-            ("dispatch_to_answer_ns", sent, steps.answered, once),
-            ("answer_to_complete_ns", steps.answered, table.complete, once),
-            ("driver_done_to_complete_ns", steps.finished, table.complete, nvme & once),
-        ):
-            there = where & (begin != NEVER) & (end != NEVER) & (end >= begin)
-            slices.uint(name, end - begin, there)
-        slices.uint("driver_errors", steps.errors, known & (steps.errors > 0))
-        slices.uint("driver_timeouts", steps.timeouts, known & (steps.timeouts > 0))
+        ends, steps = path.interrupts, path.steps
+        if len(ends):  # how it was completed, and the times from D by interrupt and softirq to C
+            row, known = rows_of(ends.number, table.number)
+            ends = ends.take(row)
+            names = np.array([self._strings.id(name) for name in _CONTEXTS], dtype=np.uint64)
+            slices.text("completed_in", names[np.minimum(ends.context, len(_CONTEXTS) - 1)], known)
+            hard = known & (ends.hard != NEVER) & (table.issue != NEVER)
+            hard &= ends.hard >= table.issue
+            soft = known & (ends.soft != NEVER) & (table.complete != NEVER)
+            slices.put("irq", ends.irq, hard)
+            slices.put("issue_to_interrupt_ns", ends.hard - table.issue, hard)
+            both = hard & soft & (ends.soft >= ends.hard)
+            slices.put("interrupt_to_softirq_ns", ends.soft - ends.hard, both)
+            slices.put("softirq_to_complete_ns", table.complete - ends.soft, soft)
+        if len(steps):  # what the driver did, and the times between, unless it was requeued
+            row, known = rows_of(steps.number, table.number)
+            steps = steps.take(row)
+            names = np.array([self._strings.id(name) if name else 0 for name in DRIVERS], np.uint64)
+            named = known & (steps.driver < len(DRIVERS))
+            slices.text("driver", names[np.minimum(steps.driver, len(DRIVERS) - 1)], named)
+            nvme, once = steps.driver == _NVME, known & (table.requeues == 0)
+            sent = np.where(nvme, table.issue, steps.begun)
+            for name, begin, end, where in (
+                ("setup_to_issue_ns", steps.begun, table.issue, nvme & once),
+                ("issue_to_dispatch_ns", table.issue, steps.begun, ~nvme & once),
+                ("dispatch_to_answer_ns", sent, steps.answered, once),
+                ("answer_to_complete_ns", steps.answered, table.complete, once),
+                ("driver_done_to_complete_ns", steps.finished, table.complete, nvme & once),
+            ):
+                there = where & (begin != NEVER) & (end != NEVER) & (end >= begin)
+                slices.put(name, end - begin, there)
+            slices.put("driver_errors", steps.errors, known & (steps.errors > 0))
+            slices.put("driver_timeouts", steps.timeouts, known & (steps.timeouts > 0))
 
     # Arguments of both
 
     def _size(self, slices: Slices, table: Bios | Requests) -> None:
         both_known = (table.complete >= 0) & (_begin_of(table) >= 0) & ~table.doubtful
-        slices.uint("latency_ns", slices.end - slices.start, both_known)
-        slices.uint("sector", table.sector, table.sector != NO_SECTOR)
-        slices.uint("bytes", table.bytes)
+        slices.put("latency_ns", slices.end - slices.start, both_known)
+        slices.put("sector", table.sector, table.sector != NO_SECTOR)
+        slices.put("bytes", table.bytes)
 
     def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
         """Add to slices the arguments that bios and requests share."""
@@ -408,10 +392,10 @@ class BlockMaker:
         slices.text("status", self._strings.ids(table.status, self._context.status_name))
         slices.text("certainty", self._certainty(table))
         slices.text("device", self._strings.ids(table.dev, self._context.device_label))
-        slices.uint("number", table.number)
+        slices.put("number", table.number)
         ended = table.complete >= 0
-        slices.uint("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
-        slices.uint("requeues", table.requeues, table.requeues > 0)
+        slices.put("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
+        slices.put("requeues", table.requeues, table.requeues > 0)
         self._marks(slices, table, seen)
 
     def _certainty(self, table: Bios | Requests) -> U64:
@@ -426,12 +410,8 @@ class BlockMaker:
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
         slices.true("doubtful", table.doubtful)
-        self._host(slices)
-
-    def _host(self, slices: Slices) -> None:
-        host = self.drawing.place.host
-        if host and len(slices):
-            slices.text("host", np.full(len(slices), self._strings.id(host), dtype=np.uint64))
+        if len(slices):
+            slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
 
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
         """Add to the slices of `others` (n,) what tells how an I/O is out of the usual."""
@@ -440,18 +420,18 @@ class BlockMaker:
         several = np.asarray(table.bios != 1) if isinstance(table, Requests) else short
         odd = doubtful | failed | (table.parent >= 0) | short | several | (table.requeues > 0)
         odd |= table.own | (table.complete == NEVER) | (_begin_of(table) == NEVER)
-        odd |= bool(self.drawing.place.host) or not self._detail.requests
+        odd |= bool(self._host) or not self._detail.requests
         at = np.flatnonzero(odd & others)
         part, few = slices.part(at), table.take(at)
         part.text("certainty", self._certainty(few), doubtful[at])
         status = self._strings.ids(few.status, self._context.status_name)
         part.text("status", status, failed[at])
         if self._detail.requests:
-            part.uint("parent", few.parent, few.parent >= 0)
-            part.uint("done_bytes", few.done_bytes, short[at])
-            part.uint("requeues", few.requeues, few.requeues > 0)
+            part.put("parent", few.parent, few.parent >= 0)
+            part.put("done_bytes", few.done_bytes, short[at])
+            part.put("requeues", few.requeues, few.requeues > 0)
         if isinstance(few, Requests):
-            part.uint("bios", few.bios, few.bios != 1)
+            part.put("bios", few.bios, few.bios != 1)
         self._marks(part, few, seen)
         slices.adopt(part, at)
 

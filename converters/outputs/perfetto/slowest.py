@@ -4,12 +4,10 @@
 Slices are written when the trace ends.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     CounterDescriptor,
     TracePacket,
@@ -17,26 +15,37 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from biotrail.converters.analysis.blame.parties import PROCESS_OF_OWNER, Parties
+from biotrail.converters.analysis.blame.timeline import Timeline
+from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call, name_of_error
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_column import NO_CALL
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
+    OP_MASK,
     STAGE_NAMES,
+    U32,
     WAIT_CAUSE_NAMES,
+    Bool,
     Lifecycles,
+    Table,
     Tasks,
     WaitCause,
 )
 from biotrail.converters.lifecycles.meanings import meaning
+from biotrail.converters.lifecycles.operations import asks_flush, transferred
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.flights import Flights
+from biotrail.converters.outputs.perfetto.flows import Arrow, FlowMaker
 from biotrail.converters.outputs.perfetto.names import (
     BLOCKED,
+    FLUSH,
     RUNNABLE,
     STAGE,
     STAGE_TITLES,
@@ -44,7 +53,6 @@ from biotrail.converters.outputs.perfetto.names import (
     size_text,
 )
 from biotrail.converters.outputs.perfetto.packets import add_facts, begin_packet, end_packet
-from biotrail.converters.outputs.perfetto.ranking import MOST, episodes
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import LanePool
 from biotrail.recorder.schema.durations import duration
@@ -61,6 +69,40 @@ WITH_ARROWS = 10
 """The slowest I/Os and calls that have all arrows by default."""
 _CULPRITS = 5
 """Culprits that an I/O has as arguments."""
+
+
+MOST, OF_BURST = 20, 3
+"""Slices on the tracks of the slowest, and how many of these overlap, at most: a burst makes all
+that is in it slow, and twenty of one burst say no more than three."""
+
+
+def episodes(
+    start: I64, end: I64, number: I64, most: int = MOST, lesser: Bool | None = None
+) -> I64:
+    """Return the indices of the slowest, at most `most`, the slowest first.
+
+    start, end: ns (n,). number: of equally slow ones the least is first. Left out is what overlaps
+    OF_BURST or more slower ones that are among them; and what is `lesser` (n,) if it overlaps
+    another such one.
+    """
+    order = np.lexsort((number, start - end))
+    begins, ends = start[order], end[order]
+    beside = np.zeros(len(order), dtype=np.int64)
+    less = np.zeros(len(order), dtype=np.bool_) if lesser is None else lesser[order]
+    found: list[int] = []
+    at = 0
+    while len(found) < most:
+        rest = np.flatnonzero(beside[at:] < OF_BURST)
+        if not len(rest):
+            break
+        at += int(rest[0])
+        found.append(at)
+        overlapping = (begins <= ends[at]) & (ends >= begins[at])
+        beside += overlapping
+        if less[at]:
+            beside[overlapping & less] = OF_BURST
+        at += 1
+    return order[found]
 
 
 @dataclass(frozen=True)
@@ -93,13 +135,13 @@ def slow_packets(
     category: str,
     slices: Sequence[SlowSlice],
     host: str,
-    flow: Callable[[int], int] | None = None,
-    blame: "Blame | None" = None,
+    flows: FlowMaker | None = None,
+    blame: Timeline | None = None,
 ) -> Iterator[TracePacket]:
     """Yield the lanes' descriptors of the category's track, then the slices in order of start.
 
-    host: the slices' `host` argument; empty: they have none. flow: returns the id of the arrow to a
-    bio's slice by its number. blame: who slowed them.
+    host: the slices' `host` argument; empty: they have none. flows: has the id of the arrow to a
+    bio's slice. blame: who slowed them.
     """
     slices = sorted(slices, key=lambda one: one.start)
     start, end = (np.array([getattr(s, at) for s in slices], np.int64) for at in ("start", "end"))
@@ -115,8 +157,8 @@ def slow_packets(
             event.correlation_id_str = one.colour
         else:
             event.correlation_id = one.family
-        if flow is not None:
-            event.flow_ids.append(flow(one.number))
+        if flows is not None:
+            event.flow_ids.append(int(flows.ids(Arrow.SLOWEST, np.array([one.number]))[0]))
         add_facts(event, {**one.facts, "host": host})
         behind = [] if blame is None else blame.behind(one.number)[:_CULPRITS]
         if behind:
@@ -135,6 +177,127 @@ def slow_packets(
                 yield end_packet(track, until)
                 last = until
         yield end_packet(track, one.end)
+
+
+# What devices had in flight beside a slow I/O or call, and whose it was. That something was in
+# flight beside a wait does not say that it caused it: `analysis/blame` does.
+
+_FEW_KEPT, _MOST_KEPT = 1 << 14, 1 << 18
+"""Ended bios that are kept for calls that return later, and at most: those beside which a bio that
+is still in flight was, too."""
+_MOST_NAMED = 3
+"""Of whom it is said what they had in flight: those with most time."""
+_FLUSH = 0xFF
+"""Stands for the operation of a bio that only flushes."""
+
+
+@dataclass
+class _Flight(Table):
+    """One row per bio."""
+
+    number: I64
+    dev: U32
+    tid: I64
+    queue: I64
+    issue: I64
+    """NEVER: not issued."""
+    end: I64
+    """FAR: in flight."""
+    what: I64
+    """Code of its party << 8 | operation."""
+    bytes: I64
+
+
+class Flights:
+    """The bios of the windows so far, as far as a slow I/O or call may have been beside them."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._writers = Parties(PROCESS_OF_OWNER, context)
+        self._kept = _Flight.none()
+        self.now = _Flight.none()
+        """The kept ones, those that ended in the window, and those in flight at its end."""
+        self._floor = NEVER
+        """The latest end (ns) of those that are kept no longer."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Take in the log's next window."""
+        self.now = _Flight.none()  # not kept while the next is made
+        path = window.path
+        open_path = None if path is None else replace(path, bios=path.open_bios)
+        ended = self._flights(window)
+        still = self._flights(replace(window, bios=window.open_bios, path=open_path))
+        known = _Flight.concatenate([self._kept, ended])
+        self.now = _Flight.concatenate([known, still])
+        oldest = int(still.queue.min(initial=FAR))
+        keeps = known.end > oldest
+        keeps[-_FEW_KEPT:] = True
+        keeps[:-_MOST_KEPT] = False
+        self._kept = known.take(keeps)
+        self._floor = max(self._floor, int(known.end[~keeps].max(initial=NEVER)))
+
+    def _flights(self, window: Lifecycles) -> _Flight:
+        """Return the window's bios, without those of the recording."""
+        bios = window.bios
+        who = self._writers.codes_of_writers(window)
+        size = transferred(self._context, bios.opf, bios.bytes)
+        empty = asks_flush(self._context, bios.opf, bios.bytes)
+        op = np.where(empty, _FLUSH, bios.opf & OP_MASK).astype(np.int64)
+        end = np.where(bios.complete == NEVER, FAR, bios.complete)
+        return _Flight(
+            bios.number, bios.dev, bios.tid.astype(np.int64), bios.queue, bios.issue, end,
+            who << 8 | op, size,
+        ).take((bios.queue != NEVER) & ~bios.own)  # fmt: skip
+
+    def beside_call(self, tid: int, disk: int | None, begin: int, end: int) -> str:
+        """Return in words what a device had while a thread waited in a call; empty: nothing else.
+
+        disk: which one; None: that of most of the bios that the thread queued. Its own are left
+        out.
+        """
+        now = self.now
+        now = now.take((now.end > begin) & (now.queue < end))
+        own = (now.tid == tid) & (now.queue >= begin)
+        if disk is None and not own.any():
+            return ""
+        if disk is None:
+            theirs = now.take(own)
+            devs, place = np.unique(theirs.dev, return_inverse=True)
+            sums = sum_by(place.astype(np.int64), _within(theirs, begin, end), len(devs))
+            disk = int(devs[np.argmax(sums)])
+        return self.named(disk, now.take((now.dev == disk) & ~own), begin, end)
+
+    def named(self, dev: int, flights: _Flight, begin: int, end: int) -> str:
+        """Return in words which of `flights` a device had between begin and end (ns), and whose.
+
+        As `38 writes (152 MiB) of dd, …`; empty: it had none.
+        """
+        begin, missing = max(begin, self._floor), begin < self._floor
+        span = _within(flights, begin, end)
+        flights, span = flights.take(span > 0), span[span > 0]
+        if not len(flights):
+            return ""
+        what, place = np.unique(flights.what, return_inverse=True)
+        place = place.reshape(-1).astype(np.int64)
+        count = np.bincount(place).tolist()
+        size = sum_by(place, flights.bytes, len(what)).tolist()
+        order = np.argsort(-sum_by(place, span, len(what)), kind="stable").tolist()
+        told = []
+        for at in order[:_MOST_NAMED]:
+            party, code = int(what[at]) >> 8, int(what[at]) & 0xFF
+            op = FLUSH if code == _FLUSH else self._context.op_name(code)
+            plural = "" if count[at] == 1 else "es" if op.endswith("sh") else "s"
+            amount = f" ({size_text(size[at])})" if size[at] else ""
+            told.append(f"{count[at]:,} {op}{plural}{amount} of {self._writers.name(party)}")
+        rest = sum(count[at] for at in order[_MOST_NAMED:])
+        told += [f"{rest:,} other I/O{'s'[: rest > 1]}"] if rest else []
+        when = f"in its last {duration(end - self._floor)}" if missing else "meanwhile"
+        return f"{when} {self._context.device_name(dev)} had {', '.join(told)}"
+
+
+def _within(flights: _Flight, begin: int, end: int) -> I64:
+    span = np.minimum(flights.end, end) - np.maximum(flights.queue, begin)
+    return np.asarray(np.maximum(span, 0), dtype=np.int64)
 
 
 @dataclass
@@ -330,10 +493,13 @@ class Slowest:
             return ""
         told = [meaning(self.drawing.context, io.dev, longest.stage, io.q2g_reason)]
         queue, issue = int(window.bios.queue[row]), int(window.bios.issue[row])
-        overtaken = self.flights.overtaking(io.dev, queue, issue)
+        now, dev, number = self.flights.now, io.dev, io.number
+        passed = (now.queue > queue) & (now.issue < issue) & (now.issue != NEVER) & (now.dev == dev)
+        overtaken = int(passed.sum()) if issue != NEVER else 0
         if overtaken:
             told.append(f"{overtaken:,} I/O{'s'[: overtaken > 1]} overtook it")
-        told.append(self.flights.beside_bio(io.number, io.dev, begin, end))
+        beside = (now.end > begin) & (now.queue < end) & (now.dev == dev) & (now.number != number)
+        told.append(self.flights.named(dev, now.take(beside), begin, end))
         of = f"{duration(longest.ns)} of {duration(io.waited_ns)} in {longest.stage}"
         return f"{of}: {'; '.join(filter(None, told))}"
 
@@ -348,20 +514,7 @@ _DESCRIPTION = (
 )
 
 
-class Blame(Protocol):
-    """Who slowed whom, once all windows were taken in (`analysis.blame.timeline`)."""
-
-    def finish(self) -> None:
-        """Take in what is left, after the last window."""
-
-    def behind(self, number: int) -> list[tuple[str, int]]:
-        """Return (culprit, ns) of a bio, the most first."""
-
-    def waiting(self) -> Iterable[tuple[str, I64, NDArray[np.float64]]]:
-        """Return (victim, times in ns, how many of its I/Os wait for others from then on)."""
-
-
-def counters(blame: Blame, tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
+def counters(blame: Timeline, tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
     """Yield victims' tracks, below the log's root, and their samples from begin to end, ns."""
     group = tree.identity.uuid(GROUP)
     for number, (victim, times, values) in enumerate(blame.waiting()):

@@ -11,12 +11,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket, TrackDescriptor
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    ClockSnapshot,
+    InternedData,
+    Trace,
+    TracePacket,
+    TrackDescriptor,
+)
 
-from biotrail.converters.events.tables import I64, U64, Bool
-from biotrail.converters.inputs.perfetto.clocks import MONOTONIC
-from biotrail.converters.outputs.perfetto.callstacks import CallStacks, Defined
-from biotrail.converters.outputs.perfetto.clocks import ClockBook
+from biotrail.converters.clocks.wall_clock import SLEPT
+from biotrail.converters.events.stacks import Stack, StackNames
+from biotrail.converters.events.tables import I32, I64, U64, Bool
+from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, MONOTONIC, REALTIME
+from biotrail.converters.outputs.perfetto.columns import STRING, Slices
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     ARGUMENTS,
@@ -30,7 +37,6 @@ from biotrail.converters.outputs.perfetto.names import (
     STAGE_TITLES,
     Drawing,
 )
-from biotrail.converters.outputs.perfetto.packets import framed
 from biotrail.converters.outputs.perfetto.place import Ids
 
 _SHORT, _SHORTS = 1 << 12, (1 << 14) - (1 << 12)
@@ -65,14 +71,20 @@ class Identity:
         one use. beside: ids of another trace in the same file; none of them is given out.
         """
         beside = beside or Ids()
-        self._uuids = beside.uuids
-        while self._has(_hash(f"{key} track host") >> 1 | 1):
+        self._theirs = frozenset(beside.uuids.tolist())
+        while _hash(f"{key} track host") >> 1 | 1 in self._theirs:
             key = f"{key} again"  # The other trace has this log, too: flows have to differ as well.
         self._key = key
         self._taken = taken
-        first = _hash(f"{trace or key} sequences")
-        self._short = _Range(_SHORT, _SHORTS, first, beside.sequences)
-        self._long = _Range(_LONG, _LONGS, first, beside.sequences)
+        self._ranges: list[tuple[int, int, int, I64]] = []
+        """Per range of sequence ids its start and length, the place in it that the ids begin at, in
+        a circle, and for each id of the trace beside how many others come before it."""
+        for start, count in ((_SHORT, _SHORTS), (_LONG, _LONGS)):
+            first = _hash(f"{trace or key} sequences") % count
+            used = beside.sequences
+            used = used[(used >= start) & (used < start + count)]
+            before = np.sort((used - start - first) % count) - np.arange(len(used))
+            self._ranges.append((start, count, first, before))
         self.flow = _hash(f"{key} flows")
         """Id of the log's first flow, below 2^64, from which on they are numbered."""
         self.clock = _CLOCK + _hash(f"{trace or key} clock") % _CLOCKS
@@ -81,48 +93,197 @@ class Identity:
     def uuid(self, path: str) -> int:
         """Return a track's uuid, 63 bits and not zero. path: its name within the log."""
         uuid = _hash(f"{self._key} track {path}") >> 1 | 1
-        while self._has(uuid):
+        while uuid in self._theirs:
             uuid = _hash(f"{self._key} track {path} not {uuid}") >> 1 | 1
         return uuid
-
-    def _has(self, uuid: int) -> bool:
-        at = int(np.searchsorted(self._uuids, uuid))
-        return at < len(self._uuids) and int(self._uuids[at]) == uuid
 
     def sequence(self, index: int) -> int:
         """Return the packet sequence id of the log's sequence number `index`; 0: its own."""
         number = self._taken + index
-        ids = self._short if index and number < len(self._short) else self._long
-        return ids.id(number)
-
-
-class _Range:
-    """Sequence ids from `start` on, `count` of them, in an order that begins at a hash.
-
-    Those that the trace beside has are left out.
-    """
-
-    def __init__(self, start: int, count: int, first: int, used: I64) -> None:
-        self._start, self._count, self._first = start, count, first
-        used = used[(used >= start) & (used < start + count)]
-        self._free: I64 | None = None
-        if len(used):
-            ids = start + (first % count + np.arange(count)) % count
-            self._free = ids[~np.isin(ids, used)]
-
-    def __len__(self) -> int:
-        return self._count if self._free is None else len(self._free)
-
-    def id(self, number: int) -> int:
-        """Return the id of a number from 0; numbers beyond the range begin anew."""
-        if self._free is None:
-            return self._start + (self._first + number) % self._count
-        return int(self._free[number % len(self._free)])
+        short, long = self._ranges
+        fits = index and number < short[1] - len(short[3])
+        start, count, first, before = short if fits else long
+        number %= count - len(before)  # numbers beyond the range begin anew
+        number += int(np.searchsorted(before, number, side="right"))
+        return start + (first + number) % count
 
 
 def _hash(text: str) -> int:
     digest = hashlib.blake2b(f"biotrail {text}".encode(), digest_size=8)
     return int.from_bytes(digest.digest(), "little")
+
+
+# Clocks of the trace, and call stacks of bios.
+
+OWN_CLOCK = 65
+"""Clock of the converter's own sequence, ns; those of lanes and counters: `Identity.clock`."""
+_EVERY = 1_000_000_000
+"""ns: least distance between two snapshots."""
+
+
+@dataclass
+class ClockBook:
+    """Relates the log's MONOTONIC to the trace's clocks, by the readings taken so far.
+
+    Perfetto keeps snapshots of different sets of clocks apart. Each of ours has a clock of its own
+    sequence, so that snapshots of another trace, appended with `cat`, do not contradict it.
+    BOOTTIME minus MONOTONIC changes only while the machine sleeps. Readings of the two are some 100
+    ns apart, so the first one's offset stands until a reading differs by more than 1 ms: otherwise
+    slices that span a snapshot would grow or shrink.
+    """
+
+    aligned: bool = False
+    """Times are the trace's `clock` already; the log's readings are not used."""
+    clock: int = BOOTTIME
+    """The trace's primary clock, where `aligned`."""
+    offset: int | None = None
+    """BOOTTIME - MONOTONIC, ns; None before the first reading."""
+    offset_changes: int = 0
+    """How often the offset changed since the first reading."""
+    _last: int | None = None
+    """MONOTONIC of the last snapshot, ns."""
+    _taken: int = 0
+    """Readings of the list that `new_snapshots` has seen."""
+
+    def at(self, monotonic: int) -> list[tuple[int, int]]:
+        """Return (Perfetto's clock id, time in ns) pairs for one moment, the primary clock last.
+
+        monotonic: ns of the log's CLOCK_MONOTONIC; of the trace's `clock` if `aligned`, which then
+        is the only one. BOOTTIME follows if the offset is known; it is never below 0.
+        """
+        if self.aligned:
+            return [(self.clock, monotonic)]
+        pairs = [(MONOTONIC, monotonic)]
+        if self.offset is not None:
+            # A damaged reading may give a negative time, which Perfetto's uint64 cannot hold.
+            pairs.append((BOOTTIME, max(monotonic + self.offset, 0)))
+        return pairs
+
+    def new_snapshots(self, readings: list[dict[str, int]]) -> Iterator[TracePacket]:
+        """Yield clock snapshots of readings appended to the log's list since the last call.
+
+        readings: clock name → ns, all so far, in order of time. One of less than a second after the
+        last snapshot is left out, unless the machine slept in between (BOOTTIME - MONOTONIC grew by
+        more than 1 ms): then only one that is not later. Updates `offset` and `offset_changes`.
+        """
+        new, self._taken = readings[self._taken :], len(readings)
+        for reading in new:
+            monotonic = int(reading["monotonic"])
+            offset = int(reading["boottime"]) - monotonic
+            slept = self.offset is not None and offset > self.offset + SLEPT
+            if self._last is not None and monotonic < self._last + (0 if slept else _EVERY):
+                continue
+            if self.offset is None or slept:
+                self.offset_changes += slept
+                self.offset = offset
+            self._last = monotonic
+            snapshot = self.snapshot_at(monotonic)
+            snapshot.clocks.add(clock_id=REALTIME, timestamp=int(reading["realtime"]))
+            yield TracePacket(clock_snapshot=snapshot)
+
+    def snapshot_at(
+        self, at: int, clock_id: int = OWN_CLOCK, *, incremental: bool | None = None
+    ) -> ClockSnapshot:
+        """Return a clock snapshot of one moment (ns, as of `at`), without REALTIME.
+
+        It has `at` on the clock of a sequence, `clock_id`, and the pairs of `ClockBook.at`.
+        """
+        snapshot = ClockSnapshot()
+        snapshot.clocks.add(clock_id=clock_id, timestamp=at, is_incremental=incremental)
+        for clock, time in self.at(at):
+            snapshot.clocks.add(clock_id=clock, timestamp=time)
+        if self.clock == MONOTONIC if self.aligned else self.offset is None:
+            snapshot.primary_trace_clock = MONOTONIC  # `clock` is it, or no BOOTTIME is known
+        return snapshot
+
+
+KERNEL, UNKNOWN = "[kernel]", "[unknown]"
+"""Mappings of the kernel itself, and of code in no known file."""
+
+Defined = set[tuple[str, int]]
+"""(kind of interned data, id) of all that a sequence has defined."""
+_Place = tuple[str, str]
+"""A frame's function and mapping."""
+
+
+@dataclass
+class CallStacks:
+    """Interns the log's call stacks. An id is the stack's row in `Trace.stacks` plus one; 0: none.
+
+    Every packet sequence must define a call stack before its first use there, as it must names and
+    strings.
+    """
+
+    names: StackNames | None
+    """None where the log has none."""
+    known: list[Stack] = field(default_factory=list)
+    """The stacks that the log has recorded up to the window that is drawn."""
+    _ids: dict[str, dict[str | _Place, int]] = field(default_factory=dict)
+
+    def ids(self, rows: I32) -> U64:
+        """Return the interned callstack id of each stack (n,): its row plus one.
+
+        0 for row -1, and for a stack of which no frame is known. Only rows of `known`.
+        """
+        known = [
+            number if stack.kernel or stack.user else 0
+            for number, stack in enumerate(self.known, 1)
+        ]
+        ids: U64 = np.array([0, *known], np.uint64)[rows + 1]
+        return ids
+
+    def define(self, data: InternedData, ids: Iterable[int], defined: Defined) -> None:
+        """Define call stacks for a packet sequence that has not defined them before.
+
+        data: the interned data of a packet on that sequence. defined: (kind of interned data, id)
+        of all that the sequence has defined; what is added to `data` is added to it.
+        """
+        for iid in ids:
+            if not iid or ("callstack", iid) in defined:
+                continue
+            frames = []
+            for function, mapping in _places(self.known[iid - 1]):
+                keys = ("frame", (function, mapping)), ("name", function), ("mapping", mapping)
+                new = {kind: self._id(kind, key) for kind, key in keys}
+                frames.append(new["frame"])
+                if ("name", new["name"]) not in defined:
+                    data.function_names.add(iid=new["name"], str=function.encode())
+                if ("mapping", new["mapping"]) not in defined:
+                    data.mapping_paths.add(iid=new["mapping"], str=mapping.encode())
+                    data.mappings.add(iid=new["mapping"], path_string_ids=[new["mapping"]])
+                if ("frame", new["frame"]) not in defined:
+                    data.frames.add(
+                        iid=new["frame"], function_name_id=new["name"], mapping_id=new["mapping"]
+                    )
+                defined.update(new.items())
+            data.callstacks.add(iid=iid, frame_ids=frames)
+            defined.add(("callstack", iid))
+
+    def _id(self, kind: str, key: str | _Place) -> int:
+        known = self._ids.setdefault(kind, {})
+        return known.setdefault(key, len(known) + 1)
+
+
+def _places(stack: Stack) -> list[_Place]:
+    """Return the (function, mapping) of a stack's frames: user, then kernel, outermost first.
+
+    The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
+    function is `FILE+0xOFFSET`; without a file either, the address for kernel code. Adjacent user
+    frames of which neither file nor function is known become one.
+    """
+    places: list[_Place] = []
+    for frames, unknown in ((stack.user, UNKNOWN), (stack.kernel, KERNEL)):
+        for frame in frames[::-1]:
+            mapping = frame.where or unknown
+            if frame.name:
+                function = frame.name
+            elif frame.where:
+                function = f"{frame.where.rsplit('/', 1)[-1]}+{frame.offset:#x}"
+            else:
+                function = f"{frame.offset:#x}" if unknown == KERNEL else UNKNOWN
+            if (function, mapping) != (UNKNOWN, UNKNOWN) or places[-1:] != [(UNKNOWN, UNKNOWN)]:
+                places.append((function, mapping))
+    return places
 
 
 @dataclass
@@ -137,7 +298,7 @@ class Streams:
     """Per stream: its packet sequence id. Arrays may be longer than there are streams."""
     last: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per stream: the time of its last packet, ns."""
-    _tracks: list[tuple[TrackDescriptor, str]] = field(default_factory=list)
+    tracks: list[tuple[TrackDescriptor, str]] = field(default_factory=list)
     """Per stream: its track, and the category whose names it interns; empty for a counter."""
     _state: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per stream: the `_current` for which its names and clock were written; -1 before its first
@@ -159,8 +320,8 @@ class Streams:
         category: whose names (event names, arguments) the sequence interns, empty for a counter.
         start: ns; its first packet has this time or a later one.
         """
-        index = len(self._tracks)
-        self._tracks.append((descriptor, category))
+        index = len(self.tracks)
+        self.tracks.append((descriptor, category))
         if index == len(self.sequence):
             more = (0, max(index, 64))  # doubled, so that adding stays linear
             self.sequence = np.pad(self.sequence, more)
@@ -172,74 +333,60 @@ class Streams:
         self._state[index] = -1
         return index
 
-    def __len__(self) -> int:
-        return len(self._tracks)
-
     def forget_strings(self) -> None:
         """Empty the table of strings; every stream redefines those that it uses."""
         self.drawing.strings.known.clear()
         self._defined[:] = False
         self._current += 1
 
-    def use(self, category: str, arguments: Iterable[int], stages: Iterable[int]) -> None:
-        """Note arguments and stages (interned ids) of the next slices; others are not interned."""
-        self._used.update((category, iid) for iid in arguments)
-        self._used.update((STAGE, iid) for iid in stages)
+    def prepare(self, stream: I64, slices: Slices | None = None) -> bytes:
+        """Return, encoded, the packets that must precede new packets of streams.
 
-    def prepare(
-        self,
-        used: I64,
-        strings: Iterable[tuple[I64, U64]] = (),
-        callstacks: tuple[I64, U64] | None = None,
-    ) -> bytes:
-        """Return, encoded, the packets that must precede new packets of the streams `used`.
-
-        used: distinct indices of streams. These packets are a reset, with names and clocks, of each
-        stream whose names or clocks are outdated, and definitions of strings and call stacks that a
-        stream uses for the first time since its reset. strings, callstacks: (n,), the stream and
-        the interned id of each use; id 0: none.
+        stream: distinct indices of streams, or with `slices` per slice (n,) that of its own. The
+        packets are a reset, with names and clocks, of each stream whose names or clocks are
+        outdated, and definitions of strings and call stacks that a stream uses for the first time
+        since its reset.
         """
+        if slices is not None:
+            iids = [(slices.category, column.iid) for column in slices.columns]
+            named = () if slices.stages is None else np.flatnonzero(np.bincount(slices.stages.name))
+            self._used.update(iids, [(STAGE, int(iid)) for iid in named])
         # Every sequence has to repeat names and clocks when any of them changes.
         counts = (len(self.drawing.names.known), self.clocks.offset_changes, len(self._used))
         if counts != self._counts:
             self._counts, self._current = counts, self._current + 1
+        used = stream if slices is None else np.flatnonzero(np.bincount(stream))
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
-        packets += self._define(strings)
-        if callstacks is not None:
-            packets += self._define_stacks(*callstacks)
-        return framed(packets)
+        if slices is not None:
+            packets += self._define_strings(slices, stream)
+            if slices.callstack is not None:
+                packets += self._define_stacks(stream, slices.callstack)
+        encoded: bytes = Trace(packet=packets).SerializeToString()
+        return encoded
 
     def _begin(self, index: int) -> list[TracePacket]:
         """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
-        (descriptor, category), sequence = self._tracks[index], int(self.sequence[index])
+        descriptor, category = self.tracks[index]
         first = bool(self._state[index] < 0)
         self._state[index] = self._current
         self._defined[index] = False
         self._defined_stacks.pop(index, None)
-        head = TracePacket(
-            trusted_packet_sequence_id=sequence,
-            sequence_flags=_CLEARED,
-            first_packet_on_sequence=first or None,
-            track_descriptor=descriptor if first else None,
-        )
+        head, clock = self._packet(index), self._packet(index)
+        head.sequence_flags = _CLEARED
+        if first:
+            head.first_packet_on_sequence = True
+            head.track_descriptor.CopyFrom(descriptor)
         defaults = head.trace_packet_defaults
         defaults.timestamp_clock_id = self.identity.clock
         defaults.track_event_defaults.track_uuid = descriptor.uuid
-        if category:
-            self._intern(head, category)
-        clock = self._packet(index)
-        snapshot, at = clock.clock_snapshot, int(self.last[index])
-        snapshot.clocks.add(clock_id=self.identity.clock, timestamp=at, is_incremental=True)
-        for own_clock, time in self.clocks.at(at):
-            snapshot.clocks.add(clock_id=own_clock, timestamp=time)
-        if self.clocks.primary:
-            snapshot.primary_trace_clock = MONOTONIC
-        return [head, clock]
-
-    def _intern(self, packet: TracePacket, category: str) -> None:
-        data = packet.interned_data
+        at = int(self.last[index])
+        snapshot = self.clocks.snapshot_at(at, self.identity.clock, incremental=True)
+        clock.clock_snapshot.CopyFrom(snapshot)
+        if not category:
+            return [head, clock]
+        data = head.interned_data
         data.event_categories.add(iid=CATEGORY_IIDS[category], name=category)
         stages = [stage for stage, iid in STAGE_IIDS.items() if (STAGE, iid) in self._used]
         if stages or category in (CALL, COMMIT, INTERRUPT):
@@ -254,11 +401,14 @@ class Streams:
             iid = ARGUMENT_IIDS[argument.name]
             if (category, iid) in self._used:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
+        return [head, clock]
 
-    def _define(self, strings: Iterable[tuple[I64, U64]]) -> Iterator[TracePacket]:
-        wanted = np.zeros((len(self._tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
-        for stream, ids in strings:
-            wanted[stream, ids.astype(np.int64)] = True
+    def _define_strings(self, slices: Slices, stream: I64) -> Iterator[TracePacket]:
+        wanted = np.zeros((len(self.tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
+        for column in slices.columns:
+            if column.tag == STRING:
+                here = stream if column.at is None else stream[column.at]
+                wanted[here, column.values.astype(np.int64)] = True
         wanted[:, 0] = False
         if wanted.shape[1] > self._defined.shape[1]:
             more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]

@@ -18,7 +18,7 @@ from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
-from biotrail.converters.outputs.perfetto.columns import FOREVER, STRING, Slices, firsts
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices, firsts
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -59,7 +59,19 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
     the order of their starts.
     """
     stages, flows = slices.stages, slices.flows
-    ends, arguments, values = _arguments_of(slices)
+    # The arguments by slice, as `loops.encode` takes them.
+    every = np.arange(len(slices))
+    counts = np.zeros(len(slices), dtype=np.int64)
+    for column in slices.columns:
+        counts[slice(None) if column.at is None else column.at] += 1
+    ends = np.cumsum(counts)
+    cursor = ends - counts
+    arguments, values = np.empty(counts.sum(), np.int64), np.empty(counts.sum(), np.uint64)
+    for column in slices.columns:
+        argument = column.iid | column.tag << 8
+        rows = every if column.at is None else column.at
+        numbers = np.ascontiguousarray(column.values, np.uint64)
+        loops.place_arguments(rows, numbers, argument, cursor, arguments, values)
     flow_parts = [None] * 3 if flows is None else [firsts(flows.count), flows.count, flows.id]
     stage_parts: list[NDArray[Any] | None] = [None] * 6
     if stages is not None:
@@ -95,25 +107,6 @@ def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[m
 
 def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
     return np.zeros(0, dtype) if values is None else np.ascontiguousarray(values, dtype)
-
-
-def _arguments_of(slices: Slices) -> tuple[I64, I64, U64]:
-    """Return (ends, arguments, values) of all arguments, by slice, as `loops.encode` takes them."""
-    n = len(slices)
-    every = np.arange(n)
-    counts = np.zeros(n, dtype=np.int64)
-    for column in slices.columns:
-        counts[slice(None) if column.at is None else column.at] += 1
-    ends = np.cumsum(counts)
-    total = int(ends[-1]) if n else 0
-    arguments, values = np.empty(total, np.int64), np.empty(total, np.uint64)
-    cursor = ends - counts
-    for column in slices.columns:
-        argument = column.iid | column.tag << 8
-        rows = every if column.at is None else column.at
-        numbers = np.ascontiguousarray(column.values, np.uint64)
-        loops.place_arguments(rows, numbers, argument, cursor, arguments, values)
-    return ends, arguments, values
 
 
 def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
@@ -228,22 +221,33 @@ class SliceWriter:
         self._open_streams: list[int] = []
         """Streams whose last slice is open: `finish` writes its END."""
 
-    def write(self, slices: Slices, in_flight: Slices) -> None:
+    def write(self, slices: Slices, in_flight: Slices | None = None) -> None:
         """Put a window's slices of one category on lanes, and write them.
 
-        in_flight: slices of the same category that a later call has among its `slices`. Those that
-        began before the end of what is written only reserve a lane until the next call. Both in the
-        order of (start, number). A slice with end FOREVER keeps its lane to the trace's end, and
-        gets its END by `finish`. Raises OutputError where writing fails.
+        in_flight: slices of the same category, if it has any, that a later call has among its
+        `slices`. Those that began before the end of what is written only reserve a lane until the
+        next call. Both in the order of (start, number). A slice with end FOREVER keeps its lane to
+        the trace's end, and is ended there by `finish`. Raises OutputError where writing fails.
         """
+        if in_flight is None:
+            if not len(slices):
+                return
+            in_flight = Slices.none(slices.category)
         stream = np.zeros(len(slices), dtype=np.int64)
         groups = names_of(np.concatenate([slices.group, in_flight.group]))
         pooled = [dev for category, dev in self.pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
             stream[rows] = self._streams_of(slices, rows, in_flight, dev)
-        if len(slices):
-            self._write_slices(slices, stream)
+        if not len(slices):
+            return
+        self._file.packets(self._tree.announcements())
+        self._file.write(self._streams.prepare(stream, slices))
+        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
+            self._file.write(data)
+        self._open_streams += stream[slices.end == FOREVER].tolist()
+        nested = 0 if slices.stages is None else len(slices.stages.name)
+        self._summary.slices += len(slices) + nested
 
     def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
         """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
@@ -270,29 +274,6 @@ class SliceWriter:
             descriptor = self._tree.lane(slices.category, dev, new)
             pool.streams[new] = self._streams.add(descriptor, slices.category, int(first[new]))
         return pool.streams[lane]
-
-    def _write_slices(self, slices: Slices, stream: I64) -> None:
-        """Write slices, each on its `stream` (n,), and the interned data that must precede them."""
-        uses = [
-            (stream if column.at is None else stream[column.at], column.values)
-            for column in slices.columns
-            if column.tag == STRING
-        ]
-        used = np.flatnonzero(np.bincount(stream))
-        stages = (
-            []
-            if slices.stages is None
-            else np.flatnonzero(np.bincount(slices.stages.name)).tolist()
-        )
-        self._streams.use(slices.category, [c.iid for c in slices.columns], stages)
-        self._file.packets(self._tree.announcements())
-        callstacks = None if slices.callstack is None else (stream, slices.callstack)
-        self._file.write(self._streams.prepare(used, uses, callstacks))
-        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
-            self._file.write(data)
-        self._open_streams += stream[slices.end == FOREVER].tolist()
-        nested = 0 if slices.stages is None else len(slices.stages.name)
-        self._summary.slices += len(slices) + nested
 
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""

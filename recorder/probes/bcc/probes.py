@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 
 from biotrail.recorder.probes.backend import (
+    NOT_OPEN,
     Capabilities,
     ProbeConfig,
     Probes,
@@ -20,7 +21,7 @@ from biotrail.recorder.probes.bcc import source as bcc_source
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.maps.admission import device_filters
-from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, Probe, wanted_letters
+from biotrail.recorder.probes.programs import ESSENTIAL, LIGHT, STEPS, wanted_letters
 from biotrail.recorder.probes.rings.barriers import machine_barrier
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema.errors import ProbeError
@@ -33,6 +34,11 @@ _START = "block_io_start"
 _UPPER_BYTES = 4096
 """Only level 0 is used: the kernel does not nest tracepoint programs (trace_call_bpf)."""
 _SMALLEST_BYTES = 64 << 10
+_ENUMS: KernelEnums = {
+    "op_enum": OPS,
+    "flag_bits": {n: b for n, b in FLAGS.items() if n in (*RWBS_FLAGS.values(), "PREFLUSH")},
+}
+"""biotrail's own numbers, by which the programs make `opf` of letters."""
 _PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
@@ -41,6 +47,7 @@ class BccProbes(Probes):
 
     def __init__(self, config: ProbeConfig) -> None:
         super().__init__()
+        self.enums = _ENUMS
         self.config = config
         self._formats: dict[str, Format] = {}
         self._loaded: bcc_load.Loaded | None = None
@@ -69,8 +76,19 @@ class BccProbes(Probes):
         names = [probe.tracepoint for probe in STEPS]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
         wanted = wanted_letters(self.config.events, _START in self._formats)
+        filters = self.config.filters
+        filtered = bool(self.config.devices or filters.ops or filters.sectors)
         for probe in STEPS:
-            reason = self._reason(probe, wanted)
+            form, reason = self._formats.get(probe.tracepoint), ""
+            if form is None:
+                reason = f"this kernel has no tracepoint {probe.tracepoint}"
+            elif probe.letter not in wanted:
+                reason = f"not in the event set {self.config.events}"
+            elif probe.letter in _PLUGS and filtered:
+                what = "does not report the device, nor the I/O that it holds back"
+                reason = f"{probe.tracepoint} {what}"
+            elif lacking := bcc_source.lacks(probe.letter, form):
+                reason = f"{probe.tracepoint} does not report {', '.join(lacking)}"
             if reason and probe.letter in ESSENTIAL:
                 raise ProbeError(f"event {probe.letter} cannot be recorded: {reason}")
             name = "" if reason else bcc_source.program_name(probe.letter)
@@ -80,20 +98,6 @@ class BccProbes(Probes):
         cpus = int(possible.replace(",", "-").split("-")[-1]) + 1  # the highest one's number, + 1
         main = RingSizes.choose(cpus, self.config.ring_bytes).ring_bytes
         self.sizes = self._load_fitting(RingSizes(main, _UPPER_BYTES), cpus)
-
-    def _reason(self, probe: Probe, wanted: str) -> str:
-        """Return why a tracepoint's event is not recorded, for the user; "" if it is."""
-        form = self._formats.get(probe.tracepoint)
-        if form is None:
-            return f"this kernel has no tracepoint {probe.tracepoint}"
-        if probe.letter not in wanted:
-            return f"not in the event set {self.config.events}"
-        filters = self.config.filters
-        if probe.letter in _PLUGS and (self.config.devices or filters.ops or filters.sectors):
-            return f"{probe.tracepoint} does not report the device, nor the I/O that it holds back"
-        if lacking := bcc_source.lacks(probe.letter, form):
-            return f"{probe.tracepoint} does not report {', '.join(lacking)}"
-        return ""
 
     def _load_fitting(self, sizes: RingSizes, cpus: int) -> RingSizes:
         """Load with rings of `sizes`, halved until the kernel accepts them; return their sizes."""
@@ -118,14 +122,14 @@ class BccProbes(Probes):
                 raise
 
     def attach(self) -> None:
-        loaded = self._opened()
+        programs = self._loaded_programs()
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for one in reversed(self._choices):
             if not one.name:
                 continue
             number = self._formats[one.tracepoint].number
             try:
-                event = bpf_calls.attach_tracepoint(loaded.programs[one.name], number)
+                event = bpf_calls.attach_tracepoint(programs[one.name], number)
             except OSError as error:
                 denied = error.errno in (errno.EPERM, errno.EACCES)
                 remedy = "run as root" if denied else "see biotrail doctor"
@@ -140,24 +144,16 @@ class BccProbes(Probes):
             os.close(self._events.pop())
 
     def close(self) -> None:
-        self._run_stats.switch(False)
         self.detach()
-        if self._rings is not None:
-            self._rings.close()
-            self._rings = None
+        super().close()
         if self._loaded is not None:
             self._loaded.close()
             self._loaded = None
 
-    def _opened(self) -> bcc_load.Loaded:
+    def _loaded_programs(self) -> dict[str, int]:
         if self._loaded is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._loaded
-
-    def kernel_enums(self) -> KernelEnums:
-        """Return biotrail's own numbers, by which the programs make `opf` of letters."""
-        lettered = (*RWBS_FLAGS.values(), "PREFLUSH")
-        return {"op_enum": OPS, "flag_bits": {n: b for n, b in FLAGS.items() if n in lettered}}
+            raise ProbeError(NOT_OPEN)
+        return self._loaded.programs
 
     def backend_facts(self) -> BackendFacts:
         recorded = [one.letter for one in self._choices if one.name]
@@ -165,6 +161,5 @@ class BccProbes(Probes):
         return {"backend": self.capabilities.backend, "absent": absent}
 
     def programs(self) -> list[ProgramInfo]:
-        return self._chosen_programs(
-            lambda name: bpf_calls.program_info(self._opened().programs[name])
-        )
+        programs = self._loaded_programs()
+        return self._chosen_programs(lambda name: bpf_calls.program_info(programs[name]))

@@ -10,6 +10,7 @@ import fcntl
 import os
 import platform
 from ctypes import byref, c_char, c_int, c_int32, c_uint32, c_uint64
+from typing import Any
 
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -83,26 +84,26 @@ class InfoByFd(ctypes.Structure):
     _fields_ = (("fd", c_uint32), ("length", c_uint32), ("info", c_uint64))
 
 
-def _numbers() -> tuple[int, int]:
+def _call(which: int, *arguments: Any) -> int:
+    """Call bpf(2) (0) or perf_event_open(2) (1). Raises OSError; ProbeError: unknown machine."""
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise ProbeError(
             f"the numbers of bpf(2) and perf_event_open(2) on {platform.machine()} are not known: "
             "`biotrail record` with --backend core needs none of them"
         )
-    return numbers
+    result = ctypes.CDLL(None, use_errno=True).syscall(numbers[which], *arguments)
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return int(result)
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:
     """Have the kernel execute a command; `attr`: what it reads of `union bpf_attr`.
 
-    Raises OSError, and ProbeError (`_numbers`).
+    Raises as `_call`.
     """
-    libc = ctypes.CDLL(None, use_errno=True)
-    result = libc.syscall(_numbers()[0], c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
-    if result < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(result)
+    return _call(0, c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
 
 
 def refused() -> int | None:
@@ -126,13 +127,7 @@ def perf_event_open(attr: PerfEventAttr) -> int:
     programs for every task, whether the event is enabled or not. Raises OSError, and ProbeError.
     """
     attr.size = ctypes.sizeof(attr)
-    libc = ctypes.CDLL(None, use_errno=True)
-    event = libc.syscall(
-        _numbers()[1], byref(attr), c_int32(0), c_int(-1), c_int(-1), _PERF_FLAG_FD_CLOEXEC
-    )
-    if event < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return int(event)
+    return _call(1, byref(attr), c_int32(0), c_int(-1), c_int(-1), _PERF_FLAG_FD_CLOEXEC)
 
 
 def set_program(event: int, program: int) -> None:

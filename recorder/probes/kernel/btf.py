@@ -8,10 +8,9 @@ distributions backport.
 import ctypes
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
-from biotrail.recorder.probes.kernel.bpf_calls import u32
-from biotrail.recorder.probes.kernel.libbpf import RefusedError, load_library
+from biotrail.recorder.probes.kernel.libbpf import load_library
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
@@ -27,31 +26,19 @@ _OP_ENUMS = ("req_op", "req_opf")  # enum req_opf up to 5.19, enum req_op since
 _FLAG_ENUM = "req_flag_bits"
 
 
-class _Type(ctypes.Structure):
-    """`struct btf_type` (include/uapi/linux/btf.h)."""
+class _Type(NamedTuple):
+    """`struct btf_type` (include/uapi/linux/btf.h).
 
-    _fields_ = u32("name_off", "info", "size_or_type")
+    vlen: number of members, enum values or parameters, which begin at the address `behind`. flag:
+    of a struct: it has bit fields. refers: the id of the type that it refers to.
+    """
 
-    @property
-    def kind(self) -> int:
-        return int(self.info >> 24 & 0x1F)
-
-    @property
-    def count(self) -> int:
-        """Number of members, enum values or parameters that follow this header in memory."""
-        return int(self.info & 0xFFFF)
-
-
-class _Enum(ctypes.Structure):
-    """`struct btf_enum`."""
-
-    _fields_ = (("name_off", ctypes.c_uint32), ("value", ctypes.c_int32))
-
-
-class _Member(ctypes.Structure):
-    """`struct btf_member`."""
-
-    _fields_ = u32("name_off", "type", "offset")
+    kind: int
+    vlen: int
+    flag: bool
+    refers: int
+    name_at: int
+    behind: int
 
 
 class KernelBtf:
@@ -92,45 +79,29 @@ class KernelBtf:
             self._lib.get("btf__free")(btf)
         self._btf = self._base = None
 
-    def _find(self, name: str, kind: int, btf: int | None = None) -> int | None:
-        find = self._lib.get("btf__find_by_name_kind")
-        number = int(find(btf or self._btf, name.encode(), kind))
+    def _find(self, name: str, kind: int) -> int | None:
+        number = int(self._lib.get("btf__find_by_name_kind")(self._btf, name.encode(), kind))
         return number if number > 0 else None
 
-    def _type(self, number: int, btf: int | None = None) -> _Type:
-        """Return a type by id, in the memory of the BTF, where what belongs to it follows."""
+    def _type(self, number: int) -> _Type:
+        """Return a type by id; what belongs to it is in the memory of the BTF."""
         doing = f"type {number} of the kernel's BTF cannot be read"
-        address = self._lib.pointer(doing, "btf__type_by_id", btf or self._btf, number)
-        return _Type.from_address(address)
+        address = self._lib.pointer(doing, "btf__type_by_id", self._btf, number)
+        name_at, info, refers = (ctypes.c_uint32 * 3).from_address(address)
+        kind, flag = info >> 24 & 0x1F, bool(info >> 31)
+        return _Type(kind, info & 0xFFFF, flag, refers, name_at, address + 12)
 
-    def parameters(self, tracepoint: str, btf: int | None = None) -> int | None:
-        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint.
-
-        btf: of the tracepoint's module; None: the kernel's.
-        """
-        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF, btf)
+    def parameters(self, tracepoint: str) -> int | None:
+        """Return how many arguments a tracepoint passes to its probes; None: no such tracepoint."""
+        number = self._find(f"btf_trace_{tracepoint}", _KIND_TYPEDEF)
         if number is None:
             return None
-        kind = self._type(number, btf)
+        kind = self._type(number)
         while kind.kind in (_KIND_TYPEDEF, _KIND_PTR):
-            kind = self._type(kind.size_or_type, btf)
+            kind = self._type(kind.refers)
         if kind.kind != _KIND_FUNC_PROTO:
             raise ProbeError(f"btf_trace_{tracepoint} is no function in the kernel's BTF")
-        return kind.count - 1  # the first is the probe's own data
-
-    def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        """Return what `parameters` does, of a module's tracepoint; None: no BTF of it."""
-        if not (_BTF / module).exists():
-            return None
-        try:
-            doing = f"the types of module {module} cannot be read"
-            btf = self._lib.pointer(doing, "btf__load_module_btf", module.encode(), self._btf)
-        except RefusedError:
-            return None
-        try:
-            return self.parameters(tracepoint, btf)
-        finally:
-            self._lib.get("btf__free")(btf)
+        return kind.vlen - 1  # the first is the probe's own data
 
     def enum(self, name: str) -> dict[str, int] | None:
         """Return an enum's 32-bit values, read as signed, by name; None: there is no such enum."""
@@ -138,9 +109,8 @@ class KernelBtf:
         if number is None:
             return None
         kind = self._type(number)
-        address = ctypes.addressof(kind) + ctypes.sizeof(kind)
-        values = (_Enum * kind.count).from_address(address)
-        return {self._name(value.name_off): int(value.value) for value in values}
+        values = (ctypes.c_int32 * 2 * kind.vlen).from_address(kind.behind)  # struct btf_enum
+        return {self._name(name_at): value for name_at, value in values}
 
     def _members(self, number: int | None) -> Iterator[tuple[str, int, int]]:
         """Yield the direct members of a struct or union by id: name ("": anonymous), type, bits.
@@ -150,16 +120,13 @@ class KernelBtf:
         if number is None:
             return
         kind = self._type(number)
-        mask = 0xFFFFFF if kind.info >> 31 else 0xFFFFFFFF  # bit 31: it has bit fields
-        address = ctypes.addressof(kind) + ctypes.sizeof(kind)
-        for one in (_Member * kind.count).from_address(address):
-            yield self._name(one.name_off), int(one.type), one.offset & mask
-
-    def has_function(self, name: str) -> bool:
-        """Return whether BTF describes the kernel function `name`, as it does every kfunc."""
-        return self.function_id(name) is not None
+        mask = 0xFFFFFF if kind.flag else 0xFFFFFFFF
+        members = (ctypes.c_uint32 * 3 * kind.vlen).from_address(kind.behind)  # struct btf_member
+        for name_at, type_, offset in members:
+            yield self._name(name_at), type_, offset & mask
 
     def function_id(self, name: str) -> int | None:
+        """Return the id of the kernel function `name`, as BTF has of every kfunc; None: no such."""
         return self._find(name, _KIND_FUNC)
 
     def members(self, name: str) -> list[str] | None:
@@ -189,8 +156,7 @@ class KernelBtf:
         """Return the name of the struct that a direct member points to; "": none, or const."""
         for found, number, _ in self._members(self._find(name, _KIND_STRUCT)):
             if found == member and (kind := self._type(number)).kind == _KIND_PTR:
-                pointed = kind.size_or_type
-                return self._name(self._type(pointed).name_off) if pointed else ""
+                return self._name(self._type(kind.refers).name_at) if kind.refers else ""
         return ""
 
     def _name(self, offset: int) -> str:

@@ -180,10 +180,6 @@ _STACK = 16
 _PAGE = 4096
 
 
-_SIZED_BY = ("type", "key_size", "value_size", "max_entries")
-"""What libbpf says of a map, in the order of the arguments of `map_bytes`."""
-
-
 class MapType(IntEnum):
     """enum bpf_map_type (include/uapi/linux/bpf.h), those that biotrail's objects have."""
 
@@ -223,11 +219,15 @@ def map_bytes(kind: int, key: int, value: int, entries: int, cpus: int) -> int:
     return -(-size // _PAGE) * _PAGE
 
 
+SECTION = c_uint32(0)
+"""The key of a section of global variables (".rodata", ".data"): a map of one element."""
+
+
 class BpfObject:
     """One BPF object file: opened when made, then sized, load(), attach(), close().
 
-    Sections of global variables (".rodata", ".data") are maps of one element. Every method raises
-    RefusedError where the object has no such program or map, or the kernel refuses.
+    Every method raises RefusedError where the object has no such program or map, or the kernel
+    refuses.
     """
 
     def __init__(self, path: Path) -> None:
@@ -264,31 +264,26 @@ class BpfObject:
 
     def verify_by_states(self, program: str) -> None:
         """Have the verifier compare states at each jump, for large programs on old kernels."""
-        self._lib.call(
-            f"program {program}",
-            "bpf_program__set_flags",
-            self._program(program),
-            _BPF_F_TEST_STATE_FREQ,
-        )
+        where, flag = self._program(program), _BPF_F_TEST_STATE_FREQ
+        self._lib.call(f"program {program}", "bpf_program__set_flags", where, flag)
 
-    def set_map_size(self, name: str, value_size: int, max_entries: int) -> None:
+    def set_map_size(self, name: str, value_size: int | None, max_entries: int) -> None:
+        """value_size: of an element; None: as it was compiled."""
         bpf_map = self._map(name)
-        self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
+        if value_size is not None:
+            self._lib.call(f"map {name}", "bpf_map__set_value_size", bpf_map, value_size)
         self._lib.call(f"map {name}", "bpf_map__set_max_entries", bpf_map, max_entries)
-
-    def set_map_entries(self, name: str, max_entries: int) -> None:
-        self._lib.call(f"map {name}", "bpf_map__set_max_entries", self._map(name), max_entries)
 
     def map_bytes(self, cpus: int) -> int:
         """Return about how many bytes all maps take once loaded."""
         get, found, total = self._lib.get, None, 0
         while found := get("bpf_object__next_map")(self._object, found):
-            kind, key, value, many = (int(get(f"bpf_map__{one}")(found)) for one in _SIZED_BY)
-            total += map_bytes(kind, key, value, many, cpus)
+            kind, key, value, entries = (
+                int(get(f"bpf_map__{size}")(found))
+                for size in ("type", "key_size", "value_size", "max_entries")
+            )
+            total += map_bytes(kind, key, value, entries, cpus)
         return total
-
-    def value_size(self, name: str) -> int:
-        return self._lib.call(f"map {name}", "bpf_map__value_size", self._map(name))
 
     def set_initial_value(self, name: str, value: "ctypes._CData") -> None:
         """Set the content of a section (".rodata") before load(); `value` has exactly its size."""
@@ -302,44 +297,30 @@ class BpfObject:
         """Return the file descriptor of a loaded map; close() closes it, not the caller."""
         return self._lib.call(f"map {name}", "bpf_map__fd", self._map(name))
 
-    def update_section(self, name: str, value: "ctypes._CData") -> None:
-        """Replace the content of a writable section by `value`, whose size nothing checks."""
-        self._lib.call(
-            f"section {name}",
-            "bpf_map_update_elem",
-            self.map_fd(name),
-            byref(c_uint32(0)),
-            byref(value),
-            0,
-        )
+    def get(self, name: str, key: "ctypes._CData", value: "ctypes._CData") -> bool:
+        """Copy a key's value, of all CPUs where each has its own; return whether it is there.
 
-    def read_section(self, name: str, value: "ctypes._CData") -> None:
-        """Copy the content of a writable section into `value`, whose size nothing checks."""
-        fd = self.map_fd(name)
-        self._lib.call(
-            f"section {name}", "bpf_map_lookup_elem", fd, byref(c_uint32(0)), byref(value)
-        )
-
-    def keys(self, name: str) -> Iterator[int]:
-        """Yield a map's 32-bit keys, up to an error; one that is added then may be missed."""
-        fd = self.map_fd(name)
-        step = self._lib.get("bpf_map_get_next_key")
-        key, following = c_uint32(0), c_uint32(0)
-        last = None
-        while step(fd, last, byref(following)) == 0:
-            key.value = following.value
-            last = byref(key)
-            yield key.value
-
-    def read_value(self, name: str, key: int, value: "ctypes.Array[ctypes.c_char]") -> bool:
-        """Copy a loaded map's value of a 32-bit key into `value`; return whether there is one."""
+        Nothing checks the sizes of key and value, here and below.
+        """
         look_up = self._lib.get("bpf_map_lookup_elem")
-        return bool(look_up(self.map_fd(name), byref(c_uint32(key)), byref(value)) == 0)
+        return bool(look_up(self.map_fd(name), byref(key), byref(value)) == 0)
 
-    def put(self, name: str, key: "ctypes._CData", value: "ctypes._CData") -> None:
-        """Set a key of a loaded hash map to a value; nothing checks their sizes."""
-        fd = self.map_fd(name)
-        self._lib.call(f"map {name}", "bpf_map_update_elem", fd, byref(key), byref(value), 0)
+    def keys(self, name: str, kind: type[Any] = c_uint32) -> Iterator[Any]:
+        """Yield copies of a map's keys, each a `kind`, while programs change it.
+
+        Up to an error: keys that are added meanwhile may be missed, and some may come twice.
+        """
+        step, fd = self._lib.get("bpf_map_get_next_key"), self.map_fd(name)
+        following, last = kind(), None
+        while step(fd, last, byref(following)) == 0:
+            key = kind.from_buffer_copy(following)
+            last = byref(key)
+            yield kind.from_buffer_copy(following)
+
+    def put(self, name: str, key: "ctypes._CData | None", value: "ctypes._CData") -> None:
+        """Set a key of a loaded map to a value. key: None: append the value to a queue."""
+        at = None if key is None else byref(key)
+        self._lib.call(f"map {name}", "bpf_map_update_elem", self.map_fd(name), at, byref(value), 0)
 
     def remove(self, name: str, key: "ctypes._CData") -> None:
         self._lib.get("bpf_map_delete_elem")(self.map_fd(name), byref(key))
@@ -378,15 +359,11 @@ class BpfObject:
         self._lib.call(f"program {program}", "bpf_obj_get_info_by_fd", fd, byref(info), byref(size))
         return info
 
-    def detach(self) -> None:
-        """Detach all programs, the last attached first; the maps stay readable until close()."""
-        for program in list(reversed(self._links)):
-            self.detach_one(program)
-
-    def detach_one(self, program: str) -> None:
-        link = self._links.pop(program, None)
-        if link is not None:
-            self._lib.get("bpf_link__destroy")(link)
+    def detach(self, program: str | None = None) -> None:
+        """Detach a program; None: all, the last attached first. Maps stay readable."""
+        for name in [program] if program else list(reversed(self._links)):
+            if link := self._links.pop(name, None):
+                self._lib.get("bpf_link__destroy")(link)
 
     def close(self) -> None:
         self.detach()

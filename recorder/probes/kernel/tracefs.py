@@ -90,24 +90,15 @@ def debugfs(mounted: Path = _DEBUGFS) -> Iterator[Path]:
     if (mounted / "kprobes").is_dir():
         yield mounted
         return
-    mount = _mount_debugfs()
-    try:
-        yield mounted if mount is None else Path(f"/proc/self/fd/{mount}")
-    finally:
-        if mount is not None:
-            os.close(mount)
-
-
-def _mount_debugfs() -> int | None:
-    """Return a descriptor of a new mount of debugfs; None: not permitted, or not there."""
+    mount = -1  # where it is not permitted, or the kernel has none
     libc = ctypes.CDLL(None, use_errno=True)
     context = libc.syscall(_FSOPEN, b"debugfs", _CLOEXEC)
-    if context < 0:
-        return None
-    try:
-        if libc.syscall(_FSCONFIG, context, _CREATE, None, None, 0) < 0:
-            return None
-        mount = libc.syscall(_FSMOUNT, context, _CLOEXEC, _NO_EXEC_SUID_DEV)
-    finally:
+    if context >= 0:
+        if libc.syscall(_FSCONFIG, context, _CREATE, None, None, 0) >= 0:
+            mount = libc.syscall(_FSMOUNT, context, _CLOEXEC, _NO_EXEC_SUID_DEV)
         os.close(context)
-    return None if mount < 0 else int(mount)
+    try:
+        yield mounted if mount < 0 else Path(f"/proc/self/fd/{mount}")
+    finally:
+        if mount >= 0:
+            os.close(mount)

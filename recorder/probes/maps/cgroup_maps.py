@@ -11,8 +11,8 @@ import numpy as np
 
 from biotrail.recorder.filters.filters import Filters, cgroup_id
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
-from biotrail.recorder.probes.rings.entries import EntryRing, entry_type
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject
+from biotrail.recorder.probes.rings.entries import EntryRing
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.limits import CGROUP_RING_BYTES
 
@@ -39,7 +39,7 @@ class CgroupPath(NamedTuple):
 class CgroupRing(EntryRing):
     """The ring `bt_cgroup_ring`."""
 
-    entry = entry_type(np.dtype(shared.CGROUP_PATH.ctype))
+    payload = np.dtype(shared.CGROUP_PATH.ctype)
 
 
 class CgroupMaps:
@@ -95,7 +95,7 @@ class CgroupMaps:
                 self._bpf.remove(_WANTED, ctypes.c_uint64(number))
             self._changes += 1
             salt = self._changes << _SALT_SHIFT & (1 << 64) - 1
-            self._bpf.update_section(".data.cgroups", ctypes.c_uint64(salt))
+            self._bpf.put(".data.cgroups", SECTION, ctypes.c_uint64(salt))
 
     def close(self) -> None:
         if self._ring is not None:

@@ -13,16 +13,12 @@ from biotrail.recorder.schema.errors import ProbeError
 
 RECORDER_BYTES = 32 << 20
 """What rings and tables leave to the recorder: it takes 9 MiB, under load and to load more."""
-_LEAST = 20 << 20
-_LEAST_WITH_FILTERS = 28 << 20
+LEAST = 20 << 20
+LEAST_WITH_FILTERS = 28 << 20
 """The least that they leave to it: the verifier takes up to 26 MiB for programs with filters."""
 _MIB = 1 << 20
 _OLD_LIMIT = 4 << 20
 """Largest array element, in bytes, that old kernels (5.10) accept: KMALLOC_MAX_SIZE."""
-
-
-def least_bytes(filters: bool) -> int:
-    return _LEAST_WITH_FILTERS if filters else _LEAST
 
 
 def fit(
@@ -55,7 +51,7 @@ def fit(
     return sizes, table
 
 
-def ensure_room(maps: int, room: Room | None, least: int) -> None:
+def ensure_room(maps: int, room: Room | None, least: int = LEAST) -> None:
     """Raise ProbeError unless maps of so many bytes leave the recorder `least` bytes of `room`."""
     if room is None or maps <= room.bytes - least:
         return

@@ -6,6 +6,7 @@ import os
 import platform
 import time
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -13,13 +14,13 @@ import numpy as np
 
 from biotrail.recorder.host import cgroups
 from biotrail.recorder.probes.kernel.btf import KernelBtf
-from biotrail.recorder.probes.kernel.libbpf import BpfObject
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
 from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
-from biotrail.recorder.symbols.kallsyms import address_in, addresses_of, has_symbol, read_symbols
+from biotrail.recorder.symbols.kallsyms import addresses_of, functions_named, read_symbols
 
 _NEEDS = {"fs": "wait"}
 """A part that says nothing without another: the stacks are those of waits."""
@@ -143,12 +144,6 @@ class Driver:
     present: str | None = None
     """Directory of sysfs that has an entry while a device has the driver; None: always there."""
 
-    def has_devices(self) -> bool:
-        try:
-            return self.present is None or bool(os.listdir(self.present))
-        except OSError:  # the module is not loaded
-            return False
-
 
 DRIVERS = (
     Driver(
@@ -221,9 +216,11 @@ class PathChoice:
         """Return a message for each entry of `lacking`, and for drivers of the host's devices."""
         found = [f"--path {part} is not recorded: {why}" for part, why in self.lacking.items()]
         for driver in DRIVERS if _DRIVER in self.parts else ():
-            why = self.without.get(driver.name)
-            if why and driver.has_devices():
-                found.append(f"--path driver: requests of {driver.name} have no steps: {why}")
+            if why := self.without.get(driver.name):
+                with suppress(OSError):  # the module is not loaded
+                    if driver.present is None or os.listdir(driver.present):
+                        what = f"requests of {driver.name} have no steps"
+                        found.append(f"--path driver: {what}: {why}")
         return found
 
 
@@ -286,7 +283,7 @@ def choose_path(
     chosen = tuple(pair for pair in programs if pair[0] in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
-    has_flag = "wait" in parts and not btf.has_function("frozen")
+    has_flag = "wait" in parts and btf.function_id("frozen") is None
     return PathChoice(parts, chosen, lacking, without, _PF_FROZEN if has_flag else 0)
 
 
@@ -303,14 +300,17 @@ def choose_drivers(
         symbols = read_symbols()
     programs: list[str] = []
     without: dict[str, str] = {}
+    loop_ends = list(functions_named(_LOOP_COMPLETE, symbols))
     for driver in DRIVERS:
         # The kernel or a loaded module has the function that calls the tracepoint's probes.
         missing = [
-            name for name in driver.programs if not has_symbol(f"__traceiter_{name}", symbols)
+            name
+            for name in driver.programs
+            if next(functions_named(f"__traceiter_{name}", symbols), None) is None
         ]
         if missing:
             without[driver.name] = f"this kernel has no tracepoint {missing[0]} ({driver.remedy})"
-        elif driver.name == "loop" and not address_in(_LOOP_COMPLETE, symbols):
+        elif driver.name == "loop" and not any(at for at, _ in loop_ends):
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
             without[driver.name] = why
         else:
@@ -323,19 +323,23 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
 
     libbpf finds modules only with CAP_SYS_ADMIN.
     """
-    for tracepoint in JOURNAL_PROGRAMS:
-        count = btf.parameters(tracepoint)
-        if count is None:
-            count = btf.module_parameters(tracepoint, "jbd2")
-            if count is None:
-                return [], (
-                    "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
-                    "module, of which the kernel has types since 5.11"
-                )
-            if not capabilities.holds("CAP_SYS_ADMIN"):
-                return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
+    counts = {name: btf.parameters(name) for name in JOURNAL_PROGRAMS}
+    if None in counts.values():
+        try:
+            with KernelBtf("jbd2") as types:
+                counts = {name: types.parameters(name) for name in JOURNAL_PROGRAMS}
+        except RefusedError:
+            pass  # of the module
+        if None in counts.values():
+            return [], (
+                "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
+                "module, of which the kernel has types since 5.11"
+            )
+        if not capabilities.holds("CAP_SYS_ADMIN"):
+            return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
+    for name, count in counts.items():
         if count != 2:
-            return [], f"{tracepoint} has {count} arguments: there is no program for that"
+            return [], f"{name} has {count} arguments: there is no program for that"
     return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
 
 
@@ -413,9 +417,9 @@ class PathMaps:
             if len(found) == len(_TEXT):
                 constants.text, end = (found[name] for name in _TEXT)
                 constants.text_bytes = end - constants.text
-        bpf.set_map_entries("bt_driver_steps", _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
+        bpf.set_map_size("bt_driver_steps", None, _DRIVER_SLOTS if _DRIVER in choice.parts else 1)
         timed = bool(choice.parts & {"time", "wait"})
-        bpf.set_map_entries("bt_call_slots", _CALL_SLOTS if timed else 1)
+        bpf.set_map_size("bt_call_slots", None, _CALL_SLOTS if timed else 1)
         self._constants_made = constants
         self.dirty_bytes = 0
         """Bytes of the table of who dirtied pages; 0: that is not recorded."""
@@ -440,7 +444,7 @@ class PathMaps:
             slots = size // _DIRTY_SLOT_BYTES
             self._constants_made.dirty_shift = dirty_shift(size)
         self._bpf.set_map_size("bt_dirty_slots", _DIRTY_SLOT_BYTES, slots)
-        self._bpf.set_map_entries("bt_dirty_writers", _WRITER_SETS if slots > 1 else 1)
+        self._bpf.set_map_size("bt_dirty_writers", None, _WRITER_SETS if slots > 1 else 1)
         self._bpf.set_initial_value(".rodata.path", self._constants_made)
 
     def short_of_memory(self) -> str:
@@ -462,7 +466,7 @@ class PathMaps:
         if not self._choice.programs:
             return PathRuns()
         counts = (shared.ENTERED.ctype * PATH_CPUS)()
-        self._bpf.read_section(".data.entered", counts)
+        self._bpf.get(".data.entered", SECTION, counts)
         words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
         by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
@@ -471,10 +475,10 @@ class PathMaps:
     def stop_timing(self) -> None:
         """Detach the programs of the part time; waits stand by themselves from now on."""
         self._timing += 1
-        self._bpf.update_section(".data.timing", ctypes.c_uint64(self._timing))
+        self._bpf.put(".data.timing", SECTION, ctypes.c_uint64(self._timing))
         for part, program in self._choice.programs:
             if part == "time":
-                self._bpf.detach_one(program)
+                self._bpf.detach(program)
 
 
 def dirty_table(pages: int) -> int:

@@ -4,7 +4,7 @@
 import ctypes
 from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,7 @@ WAIT_STACKS = 16384
 """Buckets of the map of the stacks with which threads waited (bpf/wait_stacks.h)."""
 WAIT_DEPTH = 16
 """Frames of these stacks: what a thread waits for is in the innermost ones."""
-_KERNEL_MAP, _USER_MAP, _WAIT_MAP = "bt_kernel_stacks", "bt_user_stacks", "bt_wait_stacks"
+_ADDRESS = np.dtype("<u8")
 _MAX_DEPTH = 127
 _MAX_STACK = Path("/proc/sys/kernel/perf_event_max_stack")
 
@@ -60,59 +60,34 @@ def max_depth() -> int:
         return _MAX_DEPTH
 
 
-class StackMaps:
-    """The stack maps of one object. No stack is removed, so an id never changes its meaning."""
+class StackMap:
+    """A map of call stacks. None is removed, so an id never changes its meaning."""
 
-    def __init__(self, bpf: BpfObject, wanted: Stacks, waits: bool = False) -> None:
-        """Size the maps before loading; `waits`: stacks of waits are recorded."""
-        self._bpf = bpf
-        depth = max_depth()
-        self._frames: dict[str, int] = {}
-        if wanted >= Stacks.KERNEL:
-            bpf.set_map_size(_KERNEL_MAP, depth * 8, KERNEL_STACKS)
-            self._frames[_KERNEL_MAP] = depth
-        if wanted >= Stacks.USER:
-            bpf.set_map_size(_USER_MAP, depth * BUILD_ID_FRAME.itemsize, USER_STACKS)
-            self._frames[_USER_MAP] = depth
-        if waits:
-            self._frames[_WAIT_MAP] = min(depth, WAIT_DEPTH)
-            bpf.set_map_size(_WAIT_MAP, self._frames[_WAIT_MAP] * 8, WAIT_STACKS)
-        self._known: dict[str, set[int]] = {name: set() for name in self._frames}
-        self._value = ctypes.create_string_buffer(depth * BUILD_ID_FRAME.itemsize)
+    def __init__(
+        self,
+        bpf: BpfObject,
+        name: str,
+        depth: int,
+        buckets: int,
+        frame: "np.dtype[Any]" = _ADDRESS,
+    ) -> None:
+        """Size the map before loading. frame: addresses, or BUILD_ID_FRAME."""
+        bpf.set_map_size(name, depth * frame.itemsize, buckets)
+        self._bpf, self._name, self._frame = bpf, name, frame
+        self._value = ctypes.create_string_buffer(depth * frame.itemsize)
+        self._known: set[int] = set()
 
-    def fresh(self) -> FreshStacks:
-        """Return the stacks that are new in the kernel's maps since the last call.
+    def fresh(self) -> dict[int, NDArray[Any]]:
+        """Return the stacks that are new in the kernel's map since the last call, by id.
 
         A stack ends before its first unused entry (kernel: address 0; user: status 0).
         """
-        user: dict[int, NDArray[np.void]] = {}
-        if _USER_MAP in self._known:
-            for key, data in new_stacks(self._bpf, _USER_MAP, self._known[_USER_MAP], self._value):
-                frames = np.frombuffer(data, BUILD_ID_FRAME)
-                unused = np.flatnonzero(frames["status"] == 0)
-                user[key] = frames[: unused[0]] if len(unused) else frames
-        return FreshStacks(self._addresses(_KERNEL_MAP), user, self._addresses(_WAIT_MAP))
-
-    def _addresses(self, name: str) -> dict[int, NDArray[np.uint64]]:
-        if name not in self._known:
-            return {}
-        found = new_stacks(self._bpf, name, self._known[name], self._value)
-        return {n: before_zero(np.frombuffer(b, "<u8", self._frames[name])) for n, b in found}
-
-
-def new_stacks(
-    bpf: BpfObject, name: str, known: set[int], value: "ctypes.Array[ctypes.c_char]"
-) -> list[tuple[int, bytes]]:
-    """Return (id, bytes of `value`) of a map's stacks that are not `known`, which then has them."""
-    found = []
-    for key in bpf.keys(name):
-        if key not in known and bpf.read_value(name, key, value):
-            found.append((key, value.raw))
-    known.update(key for key, _ in found)
-    return found
-
-
-def before_zero(addresses: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return a view of the addresses before the first 0: the kernel zeroes unused entries."""
-    empty = np.flatnonzero(addresses == 0)
-    return addresses[: empty[0]] if len(empty) else addresses
+        found = {}
+        for key in self._bpf.keys(self._name):
+            if key.value not in self._known and self._bpf.get(self._name, key, self._value):
+                frames = np.frombuffer(self._value.raw, self._frame)
+                words = frames["status"] if self._frame is BUILD_ID_FRAME else frames
+                unused = np.flatnonzero(words == 0)
+                found[key.value] = frames[: unused[0]] if len(unused) else frames
+        self._known.update(found)
+        return found

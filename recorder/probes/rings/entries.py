@@ -20,16 +20,9 @@ _BUSY, _DISCARDED = 1 << 31, 1 << 30
 """BPF_RINGBUF_BUSY_BIT: being written; BPF_RINGBUF_DISCARD_BIT: to be skipped."""
 
 
-def entry_type(payload: "np.dtype[np.void]") -> "np.dtype[np.void]":
-    """Return the dtype of an entry: its header (`length`, `page`) and the fields of `payload`."""
-    fields = [("length", "<u4"), ("page", "<u4")]
-    names = payload.names or ()
-    return np.dtype(fields + [(name, payload[name]) for name in names])
-
-
 class EntryRing:
-    entry: "np.dtype[np.void]"
-    """An entry with its header; of each subclass its own."""
+    payload: "np.dtype[np.void]"
+    """What an entry has behind its header; of each subclass its own."""
 
     def __init__(
         self,
@@ -40,6 +33,8 @@ class EntryRing:
         page: int = mmap.PAGESIZE,
     ) -> None:
         """consumer, produced: pages that begin with these positions; behind `produced` the data."""
+        behind = [(name, self.payload[name]) for name in self.payload.names or ()]
+        self.entry = np.dtype([("length", "<u4"), ("page", "<u4"), *behind])
         self.size = size
         self._buffers = (consumer, produced)
         self._consumer: NDArray[np.uint64] = np.ndarray((1,), "<u8", consumer)

@@ -7,6 +7,7 @@ before it that moves the store's address to itself, which no compiler writes.
 """
 
 import os
+import struct
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,6 @@ _XCHG = 0xE1 << 32
 _OPCODE = np.uint64(0xFF)
 _DESTINATION = np.uint64(0xF00)
 _REGISTERS_UP = 8
-_EXIT = 0x95
-_R0, _R1, _R10 = 0, 1, 10
 
 
 def with_exchanges(instructions: bytes) -> bytes:
@@ -45,27 +44,20 @@ def with_exchanges(instructions: bytes) -> bytes:
     return words.tobytes()
 
 
-def _word(
-    opcode: int, destination: int = 0, source: int = 0, offset: int = 0, value: int = 0
-) -> int:
-    registers = source << 4 | destination
-    return opcode | registers << _REGISTERS_UP | (offset & 0xFFFF) << 16 | value << 32
-
-
 def exchanges_offered() -> bool:
     """Return whether this kernel loads and compiles a program with an exchange.
 
     Since 5.12, and on arm64 since 5.18: before, its JIT leaves such a program to the interpreter.
     False also without the right to load it.
     """
-    words = [
-        _word(0xB7, _R0),  # r0 = 0
-        _word(_STORE, _R10, _R0, -8),
-        _word(0xB7, _R1, value=1),  # r1 = 1
-        _word(_ATOMIC, _R10, _R1, -8, _XCHG >> 32),
-        _word(_EXIT),
-    ]
-    code = np.array(words, "<u8").tobytes()
+    words = (
+        (0xB7, 0x00, 0, 0),  # r0 = 0
+        (_STORE, 0x0A, -8, 0),  # *(u64 *)(r10 - 8) = r0
+        (0xB7, 0x01, 0, 1),  # r1 = 1
+        (_ATOMIC, 0x1A, -8, _XCHG >> 32),  # r1 = xchg_64(r10 - 8, r1)
+        (0x95, 0x00, 0, 0),  # exit
+    )
+    code = b"".join(struct.pack("<BBhi", *word) for word in words)
     try:
         program = load("bt_exchange", code, Place(ProgramType.TRACEPOINT))
     except RefusedError:

@@ -163,25 +163,23 @@ class Rings:
         segments = []
         for cpu, level in zip(cpus.tolist(), levels.tolist(), strict=True):
             head, tail = int(heads[cpu, level]), int(self._done[cpu, level])
-            segments.append(Segment(cpu, level, tail, self._copy(cpu, level, tail, head)))
+            size = self.sizes.by_level[level]
+            if head - tail > size:
+                raise ProbeError(
+                    f"the ring of CPU {cpu} level {level} is damaged (head {head}, tail {tail}): "
+                    "another process wrote to it; start the recording again"
+                )
+            base = cpu * self.sizes.area_bytes + self.sizes.offset(level)
+            first, last = base + tail % size, base + head % size
+            if first < last:
+                data = bytes(self._bytes[first:last])
+            else:  # it wraps around
+                data = b"".join((self._bytes[first : base + size], self._bytes[base:last]))
+            segments.append(Segment(cpu, level, tail, data))
             self._barrier.release()
             self._tails[cpu, level] = head
         self._done = heads
         return segments
-
-    def _copy(self, cpu: int, level: int, tail: int, head: int) -> bytes:
-        """Return a copy of a ring's bytes at positions [tail, head), which may wrap around."""
-        size = self.sizes.by_level[level]
-        base = cpu * self.sizes.area_bytes + self.sizes.offset(level)
-        first, last = base + tail % size, base + head % size
-        if head - tail > size:
-            raise ProbeError(
-                f"the ring of CPU {cpu} level {level} is damaged (head {head}, tail {tail}): "
-                "another process wrote to it; start the recording again"
-            )
-        if first < last:
-            return bytes(self._bytes[first:last])
-        return b"".join((self._bytes[first : base + size], self._bytes[base:last]))
 
     def fill(self) -> float:
         """Return the used share of the fullest ring, 0 to 1."""

@@ -11,7 +11,7 @@ import errno
 import os
 import struct
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from ctypes import c_char, c_uint64
 from dataclasses import dataclass
 from enum import IntEnum
@@ -121,13 +121,6 @@ class Template:
         ]
         return cls(name, code, tuple(loads))
 
-    def with_cookie(self, cookie: int) -> bytes:
-        code = bytearray(self.code)
-        for at in self.cookie_at:
-            struct.pack_into("<I", code, at + 4, cookie & 0xFFFFFFFF)
-            struct.pack_into("<I", code, at + 12, cookie >> 32)
-        return bytes(code)
-
     def calling(self, helper: int, kfunc: int) -> "Template":
         """Return a template that calls a kernel function where this one calls a helper.
 
@@ -141,6 +134,13 @@ class Template:
                 struct.pack_into("<BBhi", code, at, _CALL, _PSEUDO_KFUNC_CALL << 4, 0, kfunc)
         return Template(self.name, bytes(code), self.cookie_at)
 
+    def with_cookie(self, cookie: int) -> bytes:
+        code = bytearray(self.code)
+        for at in self.cookie_at:
+            struct.pack_into("<I", code, at + 4, cookie & 0xFFFFFFFF)
+            struct.pack_into("<I", code, at + 12, cookie >> 32)
+        return bytes(code)
+
     def load(self, place: Place, cookie: int = 0) -> int:
         """Load a clone; return its descriptor, the caller's to close. Raises RefusedError."""
         return load(self.name, self.with_cookie(cookie), place)
@@ -152,22 +152,6 @@ RETURN_0 = struct.pack("<BBhi", 0xB7, 0, 0, 0) + struct.pack("<BBhi", 0x95, 0, 0
 
 def load(name: str, code: bytes, place: Place) -> int:
     """Return the descriptor of a loaded program, the caller's to close. Raises RefusedError."""
-    try:
-        return _load(name, code, place, None)
-    except OSError as error:
-        number = error.errno or 0
-    log = ctypes.create_string_buffer(_LOG_BYTES)
-    try:
-        return _load(name, code, place, log)
-    except OSError as error:
-        lines = log.value.decode(errors="replace").splitlines()[-_QUOTED_LINES:]
-        said = "".join(f"\n  {line}" for line in lines)
-        reason = os.strerror(number)
-        message = f"the kernel refused the program {name}: {reason}{said}"
-        raise RefusedError(message, number) from error
-
-
-def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char] | None") -> int:
     instructions = ctypes.create_string_buffer(code, len(code))
     licence = ctypes.create_string_buffer(LICENSE)
     attr = _LoadAttr(
@@ -180,9 +164,21 @@ def _load(name: str, code: bytes, place: Place, log: "ctypes.Array[ctypes.c_char
         attach_btf_id=place.btf_id,
         attach_btf_obj_fd=place.btf_fd,
     )
-    if log is not None:
-        attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ctypes.addressof(log)
-    return bpf(_PROG_LOAD, attr)
+    try:
+        return bpf(_PROG_LOAD, attr)
+    except OSError as error:
+        number = error.errno or 0
+    # Once more, for what the verifier says.
+    log = ctypes.create_string_buffer(_LOG_BYTES)
+    attr.log_level, attr.log_size, attr.log_buf = 1, len(log), ctypes.addressof(log)
+    try:
+        return bpf(_PROG_LOAD, attr)
+    except OSError as error:
+        lines = log.value.decode(errors="replace").splitlines()[-_QUOTED_LINES:]
+        said = "".join(f"\n  {line}" for line in lines)
+        reason = os.strerror(number)
+        message = f"the kernel refused the program {name}: {reason}{said}"
+        raise RefusedError(message, number) from error
 
 
 _RAW_TRACEPOINT_OPEN, _LINK_CREATE = 17, 28
@@ -196,28 +192,19 @@ _MODULE_NAME_BYTES = 64
 class Descriptors(ExitStack):
     """Descriptors of programs and of their attachments, closed in the reverse order of adding."""
 
-    def add(self, descriptor: int) -> int:
-        self.callback(_close, descriptor)
-        return descriptor
-
-
-def _close(descriptor: int) -> None:
-    with suppress(OSError):
-        os.close(descriptor)
-
-
-class ModuleBtfs(Descriptors):
-    """Descriptors of the BTF of modules."""
-
     def __init__(self) -> None:
         super().__init__()
-        self._known = {"": 0}
+        self._modules = {"": 0}
 
-    def of(self, module: str) -> int:
-        """Return what a Place has as btf_fd. Raises OSError as `module_btf`."""
-        if module not in self._known:
-            self._known[module] = self.add(module_btf(module))
-        return self._known[module]
+    def add(self, descriptor: int) -> int:
+        self.callback(os.close, descriptor)
+        return descriptor
+
+    def module_btf(self, module: str) -> int:
+        """Return what a Place has as btf_fd. Raises OSError as the function `module_btf`."""
+        if module not in self._modules:
+            self._modules[module] = self.add(module_btf(module))
+        return self._modules[module]
 
 
 _RawTracepoint = _attr(*u64("name"), *u32("prog_fd", "pad"))  # BPF_RAW_TRACEPOINT_OPEN
@@ -317,10 +304,6 @@ class Way:
     name: str
     reason: str = ""
     cookies: bool = False
-
-    @property
-    def works(self) -> bool:
-        return not self.reason
 
 
 @cache

@@ -20,15 +20,14 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
-from biotrail.recorder.probes.maps.fitting import ensure_room, least_bytes
+from biotrail.recorder.probes.maps.fitting import ensure_room
 from biotrail.recorder.probes.programs import is_preemptible, object_path
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing, fitting, ring_bytes
+from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
-from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
@@ -60,10 +59,8 @@ def per_cpu(
     bpf: BpfObject, name: str, key: "ctypes._CData", kind: type[ctypes.Structure]
 ) -> list[ctypes.Structure]:
     """Return the values of a per-CPU map's key, by possible CPU; all 0 where it is not there."""
-    library = load_library()
-    values = (kind * library.possible_cpus())()
-    look_up = library.get("bpf_map_lookup_elem")
-    look_up(bpf.map_fd(name), ctypes.byref(key), ctypes.byref(values))
+    values = (kind * load_library().possible_cpus())()
+    bpf.get(name, key, values)
     return list(values)
 
 
@@ -112,9 +109,6 @@ class SiteProbes(Probes):
         self.filters, self.devices = filters, devices
         self._asked_ring, self._wanted_bytes = ring, 0
         self._record, self._count = record, count
-        self._enums: KernelEnums = {}
-        self.counts_skips = False
-        self._object: BpfObject | None = None
         self._ring: SiteRing | None = None
         self._programs = Descriptors()
         self._links = Descriptors()
@@ -136,7 +130,7 @@ class SiteProbes(Probes):
 
     def open(self) -> None:
         require_rights()
-        ensure_room(0, memory_limit.room(), least_bytes(filters=False))
+        ensure_room(0, memory_limit.room())
         check_tasks(self.filters)
         allow_locked_memory()
         self._look_up()
@@ -149,14 +143,14 @@ class SiteProbes(Probes):
     def _load(self) -> None:
         filters = self.filters
         with KernelBtf() as btf:
-            self._enums = kernel_enums(btf)
-            self.counts_skips = btf.has_function("bpf_prog_inc_misses_counter")
-            hold_irqs = btf.has_function("bpf_local_irq_save")
+            self.enums = kernel_enums(btf)
+            self.counts_skips = btf.function_id("bpf_prog_inc_misses_counter") is not None
+            hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             reports_cgroups = btf.parameters(TRACEPOINT) is not None
             suffix = "_p" if is_preemptible(btf) else ""
         bpf = self._object = BpfObject(object_path("sites.bpf.o"))
         sizes = RingSizes.choose(1, None)
-        config = admission.config(sizes, [], filters, self._enums, hold_irqs=hold_irqs)
+        config = admission.config(sizes, [], filters, self.enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
         numbers = _device_numbers(self.devices)
         where = cgroups.hierarchy() if filters.by_cgroup else None
@@ -181,12 +175,12 @@ class SiteProbes(Probes):
         for name in _ALL_TEMPLATES:
             bpf.set_autoload(name, name in templates)
         # What memory allows beside the other maps.
-        wanted, room = ring_bytes(self._asked_ring), memory_limit.room()
+        self._wanted_bytes, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
             others = bpf.map_bytes(load_library().possible_cpus())
             room = room._replace(bytes=room.bytes - others)
-        self._wanted_bytes, size = wanted, fitting(wanted, room)
-        ensure_room(size, room, least_bytes(filters=False))
+        size = ring_bytes(self._asked_ring, room)
+        ensure_room(size, room)
         bpf.set_map_size("bt_site_ring", 0, size)
         bpf.load()
         for number in ids:
@@ -204,11 +198,6 @@ class SiteProbes(Probes):
             "be lost under load; raise the memory limit of this service or login"
         )
 
-    def _opened(self) -> BpfObject:
-        if self._object is None:
-            raise ProbeError("the probes are not open: call open() first")
-        return self._object
-
     def detach(self) -> None:
         """Detach the programs, those that were attached last first; maps stay readable."""
         self._links.close()
@@ -216,17 +205,12 @@ class SiteProbes(Probes):
             self._object.detach()
 
     def close(self) -> None:
-        self._run_stats.switch(False)
         self._links.close()
         self._programs.close()
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-        if self._object is not None:
-            if self._cgroups is not None:
-                self._cgroups.close()
-            self._object.close()
-            self._object = None
+        super().close()
 
     def drain(self) -> list[Segment]:
         return self._ring.drain() if self._ring is not None else []
@@ -246,6 +230,3 @@ class SiteProbes(Probes):
     def too_deep(self) -> NDArray[np.uint64]:
         """Return zeros: sites' programs may nest to any depth."""
         return np.zeros((load_library().possible_cpus(), 256), np.uint64)
-
-    def kernel_enums(self) -> KernelEnums:
-        return self._enums

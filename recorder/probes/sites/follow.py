@@ -23,13 +23,13 @@ from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
+from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, before_zero, max_depth, new_stacks
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, max_depth
 from biotrail.recorder.probes.sites import attaching, functions
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
-    ModuleBtfs,
+    Descriptors,
     Place,
     ProgramType,
     Template,
@@ -57,7 +57,7 @@ _STACKS = 16384
 _MACHINES = {"x86_64": follow_structs.Machine.X86_64, "aarch64": follow_structs.Machine.AARCH64}
 _LOOK_NS = 100_000_000
 _IDLE_NS = 200_000_000
-_STACK_MAP, _CALLS = "bt_site_stacks", "bt_calls_of_threads"
+_CALLS = "bt_calls_of_threads"
 _COUNTS = tuple(m.name for m in follow_structs.FOLLOW_COUNTS.members if m.name != "pad")
 _LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT = BY_KIND[Kind.HIT].dtype
@@ -80,7 +80,14 @@ def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]
     except SiteError as error:
         near = get_close_matches(struct, known, 3)
         raise SiteError(f"{error}; ready-made types: {', '.join(near or known)}") from error
-    chosen, kernel = _chosen_way(way), None
+    chosen, kernel = Way(TYPED), None
+    if way != TYPED:
+        ways = all_ways()
+        there = [one for one in ways if not one.reason] + [chosen]
+        chosen = there[0] if way == AUTO else next(one for one in ways if one.name == way)
+        if chosen.reason:
+            names = ", ".join(one.name for one in there)
+            raise ProbeError(f"way {way}: {chosen.reason}; this kernel has {names}")
     if chosen.name != TYPED:
         with tracefs.debugfs() as place:
             kernel = KernelFunctions.read(tracefs.find(), place / "kprobes" / "blacklist")
@@ -93,20 +100,6 @@ def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]
     declared = known.get(struct, ObjectType(struct))
     plan = following.plan(types, declared, chosen.name, kernel, max_functions)
     return plan, chosen if plan.functions else Way(TYPED)
-
-
-def _chosen_way(name: str) -> Way:
-    if name == TYPED:
-        return Way(TYPED)
-    ways = all_ways()
-    there = [way for way in ways if way.works] + [Way(TYPED)]
-    if name == AUTO:
-        return there[0]
-    way = next(way for way in ways if way.name == name)
-    if way.works:
-        return way
-    names = ", ".join(each.name for each in there)
-    raise ProbeError(f"way {name}: {way.reason}; this kernel has {names}")
 
 
 class FollowProbes(SiteProbes):
@@ -138,11 +131,11 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._stack = ctypes.create_string_buffer(max_depth() * 8)
-        self._known_stacks: set[int] = set()
+        self._stacks: StackMap | None = None
         self._counts: dict[str, int] = {}
         self._addresses: dict[tuple[str, str], int] = {}
         self._typed = functions.TYPED
+        self._kept_hits = options.at_once * KEPT_HITS if options.slower_ns else 0
         self._tracepoints: dict[str, int] = {}
 
     def _look_up(self) -> None:
@@ -157,31 +150,6 @@ class FollowProbes(SiteProbes):
             self._addresses = addresses_by_module(names)
 
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
-        bpf.set_initial_value(".rodata.follow", self._constants())
-        slots = self.options.at_once
-        for name, value_size, entries in (
-            ("bt_objects", 4, slots),
-            ("bt_lives", _LIFE.itemsize, slots),
-            ("bt_free_lives", 4, slots),
-            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
-            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
-            (_CALLS, bpf.value_size(_CALLS), _CALL_THREADS if self.plan.functions else 1),
-            (_STACK_MAP, len(self._stack), _STACKS),
-        ):
-            bpf.set_map_size(name, value_size, entries)
-        self._typed = functions.TYPED + suffix
-        return {self._typed, *functions.templates(self._way)}
-
-    @property
-    def _kept_hits(self) -> int:
-        return self.options.at_once * KEPT_HITS if self.options.slower_ns else 0
-
-    def _loaded(self, bpf: BpfObject) -> None:
-        self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
-        if self._kept_hits:
-            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
-
-    def _constants(self) -> Any:
         plan, options = self.plan, self.options
         made = follow_structs.FOLLOW.ctype(
             slower_ns=options.slower_ns,
@@ -194,7 +162,25 @@ class FollowProbes(SiteProbes):
         fill_value(made.detail, plan.detail)
         fill_value(made.device, plan.device)
         fill_value(made.process, plan.process)
-        return made
+        bpf.set_initial_value(".rodata.follow", made)
+        slots = options.at_once
+        for name, value_size, entries in (
+            ("bt_objects", 4, slots),
+            ("bt_lives", _LIFE.itemsize, slots),
+            ("bt_free_lives", 4, slots),
+            ("bt_kept_hits", SITE_ENTRY.itemsize, self._kept_hits or 1),
+            ("bt_refused", 8, 1 << follow_structs.REFUSED_BITS),
+            (_CALLS, None, _CALL_THREADS if plan.functions else 1),
+        ):
+            bpf.set_map_size(name, value_size, entries)
+        self._stacks = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
+        self._typed = functions.TYPED + suffix
+        return {self._typed, *functions.templates(self._way)}
+
+    def _loaded(self, bpf: BpfObject) -> None:
+        self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
+        if self._kept_hits:
+            self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
 
     def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
         """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
@@ -237,15 +223,15 @@ class FollowProbes(SiteProbes):
                 + "; ".join(sorted(refused))
             )
         self._free(range(self.options.at_once))
-        bpf.update_section("bt_follow_numbers", follow_structs.FOLLOW_NUMBERS.ctype(open=1))
+        bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
         template = Template.of(bpf, self._typed)
-        with ModuleBtfs() as modules:
+        with Descriptors() as modules:
             for site in self.plan.tracepoints:
                 taking = site.taking
                 try:
-                    btf = modules.of(taking.module)
+                    btf = modules.module_btf(taking.module)
                     place = Place(ProgramType.TRACING, AttachType.RAW_TP, taking.btf_id, btf)
                     cookie = functions.cookie(site, Role.EVENT)
                     program = self._programs.add(template.load(place, cookie))
@@ -259,7 +245,7 @@ class FollowProbes(SiteProbes):
         """Let no life begin any more, then detach all programs; the ring stays readable."""
         if self._mappings and self._object is not None:
             closed = follow_structs.FOLLOW_NUMBERS.ctype()
-            self._object.update_section("bt_follow_numbers", closed)
+            self._object.put("bt_follow_numbers", SECTION, closed)
         super().detach()
 
     def close(self) -> None:
@@ -278,12 +264,8 @@ class FollowProbes(SiteProbes):
         return self._ring.drain(self.take_kept())
 
     def _free(self, slots: Iterable[int]) -> None:
-        library, fd = load_library(), self._opened().map_fd("bt_free_lives")
         for slot in slots:
-            number = ctypes.c_uint32(slot)
-            library.call(
-                "map bt_free_lives", "bpf_map_update_elem", fd, None, ctypes.byref(number), 0
-            )
+            self._opened().put("bt_free_lives", None, ctypes.c_uint32(slot))
 
     def forget_idle(self, now_ns: int) -> None:
         """End lives without a hit for a while, whose end was not seen.
@@ -300,26 +282,21 @@ class FollowProbes(SiteProbes):
         over = (lives["last"] != 0) & (idle > _IDLE_NS)
         if not self._has_deaths:
             over |= idle > self.options.idle_ns
+        bpf, slower = self._opened(), self.options.slower_ns
         for slot in np.flatnonzero(over & (lives["object"] != 0)).tolist():
-            self._forget(slot)
-
-    def _forget(self, slot: int) -> None:
-        """End the life in a slot, as bt_end_life in bpf/objects.h does."""
-        life = self._lives[slot]
-        key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
-        fd, library = self._opened().map_fd("bt_objects"), load_library()
-        look_up, delete = library.get("bpf_map_lookup_elem"), library.get("bpf_map_delete_elem")
-        if look_up(fd, ctypes.byref(key), ctypes.byref(value)) or value.value != slot:
-            return
-        delete(fd, ctypes.byref(key))
-        life["object"] = 0
-        self.idle += 1
-        slower = self.options.slower_ns
-        if slower and int(life["touched"]) - int(life["born"]) >= slower:
-            life["state"] = LifeState.KEPT
-            return
-        life["state"] = LifeState.DROPPED
-        self._free([slot])
+            # As bt_end_life in bpf/objects.h does.
+            life = lives[slot]
+            key, value = ctypes.c_uint64(int(life["object"])), ctypes.c_uint32(0)
+            if not bpf.get("bt_objects", key, value) or value.value != slot:
+                continue
+            bpf.remove("bt_objects", key)
+            life["object"] = 0
+            self.idle += 1
+            if slower and int(life["touched"]) - int(life["born"]) >= slower:
+                life["state"] = LifeState.KEPT
+            else:
+                life["state"] = LifeState.DROPPED
+                self._free([slot])
 
     def take_kept(self) -> NDArray[np.void]:
         """Return the hits (n,) of SITE_ENTRY of long lives that ended; their slots become free."""
@@ -338,11 +315,9 @@ class FollowProbes(SiteProbes):
         return np.concatenate(parts)
 
     def fresh_stacks(self) -> FreshStacks:
-        if self._object is None:
+        if self._object is None or self._stacks is None:
             return FreshStacks({}, {}, {}, {})
-        found = new_stacks(self._object, _STACK_MAP, self._known_stacks, self._stack)
-        site = {key: before_zero(np.frombuffer(data, "<u8")) for key, data in found}
-        return FreshStacks({}, {}, {}, site)
+        return FreshStacks({}, {}, {}, self._stacks.fresh())
 
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""
@@ -373,16 +348,13 @@ class FollowProbes(SiteProbes):
 
     def programs(self) -> list[ProgramInfo]:
         """Return the programs, those of functions summed up by what they are for."""
-        rows = [
-            _summed(f"{self._way.name} {role}", "", descriptors)
-            for role, descriptors in self.attached.programs.items()
-        ]
-        typed = self._tracepoints.items()
-        return rows + [_summed(f"typed {name}", name, [program]) for name, program in typed]
-
-
-def _summed(name: str, tracepoint: str, programs: Iterable[int]) -> ProgramInfo:
-    return ProgramInfo(name, _LETTER, tracepoint, True).counted(*map(program_info, programs))
+        found = []
+        programs = [(f"{self._way.name} {r}", "", p) for r, p in self.attached.programs.items()]
+        programs += [(f"typed {name}", name, [p]) for name, p in self._tracepoints.items()]
+        for name, tracepoint, descriptors in programs:
+            program = ProgramInfo(name, _LETTER, tracepoint, True)
+            found.append(program.counted(*map(program_info, descriptors)))
+        return found
 
 
 # Beside the block layer's events

@@ -7,7 +7,7 @@ A function that the kernel refuses is left out, and named with the reason; the o
 import errno
 import os
 import resource
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from biotrail.recorder.probes.kernel import bpf_calls
 from biotrail.recorder.probes.kernel.btf import KernelBtf
@@ -17,7 +17,6 @@ from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
     AttachType,
     Descriptors,
-    ModuleBtfs,
     Place,
     ProgramType,
     Template,
@@ -91,15 +90,10 @@ class FunctionPrograms:
                 f"{len(sites)} functions need {needed} open files, and at most {hard} are allowed: "
                 "raise it (ulimit -n), or follow fewer (--max-functions)"
             ) from error
-        match way.name:
-            case "session":
-                self._attach_sessions(bpf, sites)
-            case "multi":
-                self._attach_multi(bpf, sites)
-            case "fentry":
-                self._attach_trampolines(bpf, sites)
-            case "kprobe":
-                self._attach_kprobes(bpf, way, sites)
+        if way.name in ("session", "multi"):
+            self._attach_many(bpf, way, sites)
+        elif sites:
+            self._attach_each(bpf, way, sites)
 
     def _load(self, role: str, template: Template, place: Place, cookie: int = 0) -> int:
         program = self._loaded.add(template.load(place, cookie))
@@ -117,30 +111,23 @@ class FunctionPrograms:
         said = "not supported" if number == _NOT_SUPPORTED else os.strerror(number)
         self.refused.setdefault(f"refused: {said}", []).append(site.taking.name)
 
-    def _attach_sessions(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
-        with KernelBtf() as btf:
-            call = btf.function_id(SESSION_CALL)
-        if call is None:
-            raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
-        template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
-        kind = AttachType.KPROBE_SESSION
-        program = self._load("entry and return", template, Place(ProgramType.KPROBE, kind))
-        self._attach_parts(sites, kind, {program: False})
-
-    def _attach_multi(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
-        kind = AttachType.KPROBE_MULTI
-        place = Place(ProgramType.KPROBE, kind)
-        entry = self._load("entry", Template.of(bpf, "bt_hit_entry"), place)
-        back = self._load("return", Template.of(bpf, "bt_hit_return"), place)
-        self._attach_parts(sites, kind, {back: True, entry: False})
-
-    def _attach_parts(
-        self, sites: Sequence[PlannedSite], kind: AttachType, programs: Mapping[int, bool]
-    ) -> None:
-        """Attach all sites at once; where that is refused, each half, down to refused functions.
-
-        programs: descriptors, and whether they are for functions' returns.
-        """
+    def _attach_many(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
+        """Attach all sites at once; where that is refused, each half, down to refused functions."""
+        if way.name == "session":
+            with KernelBtf() as btf:
+                call = btf.function_id(SESSION_CALL)
+            if call is None:
+                raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
+            kind = AttachType.KPROBE_SESSION
+            template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
+            both = self._load("entry and return", template, Place(ProgramType.KPROBE, kind))
+            programs = {both: False}  # whether it is for functions' returns
+        else:
+            kind = AttachType.KPROBE_MULTI
+            place = Place(ProgramType.KPROBE, kind)
+            entry = self._load("entry", Template.of(bpf, "bt_hit_entry"), place)
+            back = self._load("return", Template.of(bpf, "bt_hit_return"), place)
+            programs = {back: True, entry: False}
         parts = [list(sites)] if sites else []
         while parts:
             part = parts.pop()
@@ -160,22 +147,37 @@ class FunctionPrograms:
                     half = len(part) // 2
                     parts += [part[half:], part[:half]]
 
-    def _attach_trampolines(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
-        """Attach copies of a program to each function's return, then to its entry."""
-        template = Template.of(bpf, TYPED)
-        with ModuleBtfs() as modules:
+    def _attach_each(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
+        """Attach programs to each function's return, then to its entry: ends come before begins."""
+        names = templates(way)
+        back, entry = Template.of(bpf, names[-1]), Template.of(bpf, names[0])
+        roles = {"return": back, "entry": entry}
+        shared: dict[str, int] = {}
+        if way.cookies:
+            place = Place(ProgramType.KPROBE)
+            shared = {role: self._load(role, roles[role], place) for role in ("entry", "return")}
+        with Descriptors() as modules:
             for site in sites:
                 try:
-                    self._attach_trampoline(template, site, modules.of(site.taking.module))
+                    with Descriptors() as links:
+                        if way.name == "fentry":
+                            btf = modules.module_btf(site.taking.module)
+                            self._attach_trampolines(links, entry, site, btf)
+                        else:
+                            self._attach_kprobes(links, roles, site, shared)
+                        self._links.enter_context(links.pop_all())
+                    self.functions.add(site.index)
                 except (OSError, RefusedError) as error:
                     self._refuse(site, error)
 
-    def _attach_trampoline(self, template: Template, site: PlannedSite, btf: int) -> None:
+    def _attach_trampolines(
+        self, links: Descriptors, template: Template, site: PlannedSite, btf: int
+    ) -> None:
         entry_place, return_place = (
             Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
             for kind in (AttachType.FENTRY, AttachType.FEXIT)
         )
-        with Descriptors() as programs, Descriptors() as links:
+        with Descriptors() as programs:
             try:
                 result = site.taking.arguments
                 back = template.load(return_place, cookie(site, Role.RETURN, result))
@@ -188,34 +190,25 @@ class FunctionPrograms:
             entry = programs.add(template.load(entry_place, cookie(site, Role.ENTRY)))
             links.add(attaching.typed(entry))
             self._loaded.enter_context(programs.pop_all())
-            self._links.enter_context(links.pop_all())
-        self.functions.add(site.index)
         self.programs.setdefault("return", []).append(back)
         self.programs.setdefault("entry", []).append(entry)
 
-    def _attach_kprobes(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        place = Place(ProgramType.KPROBE)
-        entry, back = (Template.of(bpf, name) for name in templates(way))
-        roles = {"return": back, "entry": entry}
-        shared: dict[str, int] = {}
-        if way.cookies:
-            shared = {role: self._load(role, roles[role], place) for role in ("entry", "return")}
-        for site in sites:
-            module, value = site.taking.module, cookie(site, Role.ENTRY)
-            name = f"{module}:{site.taking.name}" if module else site.taking.name
-            try:
-                with Descriptors() as links:
-                    for role, template in roles.items():
-                        program = shared.get(role)
-                        if program is None:
-                            program = self._load(role, template, place, value)
-                        returns = role == "return"
-                        event = links.add(attaching.kprobe_event(name, returns=returns))
-                        if way.cookies:
-                            links.add(attaching.link_event(event, program, value))
-                        else:
-                            bpf_calls.set_program(event, program)
-                    self._links.enter_context(links.pop_all())
-                self.functions.add(site.index)
-            except (OSError, RefusedError) as error:
-                self._refuse(site, error)
+    def _attach_kprobes(
+        self,
+        links: Descriptors,
+        roles: dict[str, Template],
+        site: PlannedSite,
+        shared: dict[str, int],
+    ) -> None:
+        """shared: programs that serve all functions, told apart by their cookies; else none."""
+        module, value = site.taking.module, cookie(site, Role.ENTRY)
+        name = f"{module}:{site.taking.name}" if module else site.taking.name
+        for role, template in roles.items():
+            program = shared.get(role)
+            if program is None:
+                program = self._load(role, template, Place(ProgramType.KPROBE), value)
+            event = links.add(attaching.kprobe_event(name, returns=role == "return"))
+            if shared:
+                links.add(attaching.link_event(event, program, value))
+            else:
+                bpf_calls.set_program(event, program)

@@ -4,8 +4,8 @@
 import ctypes
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from ctypes import byref, c_uint32
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from ctypes import c_uint32
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,11 +19,11 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import attach_tracepoint, program_info
-from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
+from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     AttachType,
-    ModuleBtfs,
+    Descriptors,
     Place,
     ProgramType,
     Template,
@@ -80,16 +80,14 @@ OCTAVES = (HIST_SLOTS - _EXACT) // _PER_OCTAVE + 5
 """Number of octaves: the last slots are those of [2^(OCTAVES-1), 2^OCTAVES) ns and more."""
 
 
-def _bounds() -> NDArray[np.int64]:
-    """Return the least latency (ns) of each slot, then the end of the last, (HIST_SLOTS + 1,)."""
-    low = np.arange(_EXACT, dtype=np.int64)
-    octaves = np.arange(5, OCTAVES, dtype=np.int64)
-    steps = np.arange(_PER_OCTAVE, dtype=np.int64)
-    high = (_PER_OCTAVE + steps) << (octaves - 4)[:, None]
-    return np.concatenate([low, high.ravel(), [1 << OCTAVES]])
-
-
-BOUNDS = _bounds()
+BOUNDS: NDArray[np.int64] = np.concatenate(
+    [
+        np.arange(_EXACT),
+        (_PER_OCTAVE + np.arange(_PER_OCTAVE) << np.arange(1, OCTAVES - 4)[:, None]).ravel(),
+        [1 << OCTAVES],
+    ]
+)
+"""The least latency (ns) of each slot, then the end of the last, (HIST_SLOTS + 1,)."""
 
 
 @dataclass(frozen=True)
@@ -166,16 +164,11 @@ class Latencies:
 
 @dataclass(frozen=True)
 class Tracepoint:
-    """A tracepoint of this kernel. prototype: None: it has no types here."""
+    """A tracepoint of this kernel. name: with its system; prototype: None: it has no types here."""
 
-    system: str
     name: str
     prototype: Prototype | None
     format: Format
-
-    @property
-    def full_name(self) -> str:
-        return f"{self.system}:{self.name}"
 
 
 class Tracepoints:
@@ -215,10 +208,17 @@ class Tracepoints:
                 + ", ".join(f"{one}:{name}" for one in sorted(holders))
             )
         if (colon and system not in holders) or not holders:
-            raise SiteError(f"this kernel has no tracepoint {text}{self._near(text)}")
+            known = [f"{one}:{name}" for one, names in self.systems.items() for name in names]
+            by_name = {one if colon else one.partition(":")[2]: one for one in known}
+            near = [by_name[one] for one in get_close_matches(text, by_name, _NEAR)]
+            hint = f"; near: {', '.join(near)}" if near else ""
+            raise SiteError(
+                f"this kernel has no tracepoint {text}{hint}; a module's are there once it is "
+                "loaded (modprobe)"
+            )
         system = system or holders[0]
         formats = tracefs.read(self._place, system, [name])
-        found = Tracepoint(system, name, self.types.prototype(name), formats[name])
+        found = Tracepoint(f"{system}:{name}", self.types.prototype(name), formats[name])
         self._found[text] = found
         return found
 
@@ -227,19 +227,9 @@ class Tracepoints:
         found = self.find(text)
         scopes: dict[str, Scope] = {}
         if found.prototype is not None:
-            scopes[TYPED] = TypedScope(found.prototype, found.full_name)
-        scopes[FORMAT] = FormatScope(found.format, found.full_name, self.types)
+            scopes[TYPED] = TypedScope(found.prototype, found.name)
+        scopes[FORMAT] = FormatScope(found.format, found.name, self.types)
         return scopes
-
-    def _near(self, text: str) -> str:
-        known = [f"{system}:{name}" for system, names in self.systems.items() for name in names]
-        if ":" in text:
-            near = get_close_matches(text, known, _NEAR)
-        else:
-            by_name = {one.partition(":")[2]: one for one in known}
-            near = [by_name[name] for name in get_close_matches(text, by_name, _NEAR)]
-        hint = f"; near: {', '.join(near)}" if near else ""
-        return f"{hint}; a module's are there once it is loaded (modprobe)"
 
 
 @dataclass(frozen=True)
@@ -314,16 +304,37 @@ class PairProbes(SiteProbes):
         bpf.set_map_size(_BEGUN, begun_size, self._max_open)
         bpf.set_map_size(_BY_HISTS, ctypes.sizeof(_Hist), max(1, by_values))
         for index, pair in enumerate(self.pairs):
-            self._events += _events(pair, index, self._known, suffix)
+            typed = pair.way == TYPED
+            begin, end = (f"bt_pair_{half}{suffix if typed else '_f'}" for half in ("begin", "end"))
+            events = []
+            for at, side in enumerate(pair.begins):
+                point = self._known.find(side.event)
+                events.append(_Event(typed, point, begin, index | at << _BEGIN_SHIFT))
+            point = self._known.find(pair.end.event)
+            # In the order of attaching, the end last. But of an event that is both, its program
+            # comes first: it looks for the begin before this one.
+            both = any(event.tracepoint == point for event in events)
+            events.insert(0 if both else len(events), _Event(typed, point, end, index))
+            self._events += events
         return {event.template for event in self._events}
 
     def _loaded(self, bpf: BpfObject) -> None:
-        for at, event in enumerate(self._events):
-            with ModuleBtfs() as modules:
-                place = _place(event, modules)
+        with Descriptors() as modules:
+            for at, event in enumerate(self._events):
+                place, prototype = Place(ProgramType.TRACEPOINT), event.tracepoint.prototype
+                if event.typed and prototype is not None:
+                    try:
+                        btf = modules.module_btf(prototype.module)
+                    except OSError as error:
+                        raise ProbeError(
+                            f"the types of module {prototype.module} cannot be reached: "
+                            f"{os.strerror(error.errno or 0)}; is it still loaded?"
+                        ) from error
+                    kind = AttachType.RAW_TP
+                    place = Place(ProgramType.TRACING, kind, prototype.btf_id, btf)
                 descriptor = Template.of(bpf, event.template).load(place, event.cookie)
-            self._programs.add(descriptor)
-            self._events[at] = replace(event, descriptor=descriptor)
+                self._programs.add(descriptor)
+                self._events[at] = replace(event, descriptor=descriptor)
 
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
@@ -343,7 +354,7 @@ class PairProbes(SiteProbes):
                     link = attach_tracepoint(event.descriptor, point.format.number)
             except OSError as error:
                 raise ProbeError(
-                    f"tracepoint {point.full_name} cannot be attached to: "
+                    f"tracepoint {point.name} cannot be attached to: "
                     f"{os.strerror(error.errno or 0)}; `biotrail doctor` says what is missing"
                 ) from error
             self._links.add(link)
@@ -357,7 +368,7 @@ class PairProbes(SiteProbes):
 
     def readings(self) -> list[PairReading]:
         bpf = self._opened()
-        waiting = Counter(key.pair for key in _keys(bpf, _BEGUN, site_structs.PAIR_KEY.ctype))
+        waiting = Counter(key.pair for key in bpf.keys(_BEGUN, site_structs.PAIR_KEY.ctype))
         return [
             replace(one, counts={"open": waiting[index], **one.counts})
             for index, one in enumerate(self._totals(bpf))
@@ -375,7 +386,7 @@ class PairProbes(SiteProbes):
         """As readings(), without begins that wait."""
         keys = {
             (int(key.pair), int(key.by)): key
-            for key in _keys(bpf, _BY_HISTS, site_structs.PAIR_BY.ctype)
+            for key in bpf.keys(_BY_HISTS, site_structs.PAIR_BY.ctype)
         }
         by: list[dict[int, Latencies]] = [{} for _ in self.pairs]
         for (pair, value), key in keys.items():
@@ -431,7 +442,7 @@ class PairProbes(SiteProbes):
                 raise
             except OSError as error:
                 raise ProbeError(f"counters of {event.template} cannot be read: {error}") from error
-            name = event.tracepoint.full_name
+            name = event.tracepoint.name
             program = ProgramInfo(event.template, _LETTER, name, self._attached)
             found.append(program.counted(info))
         return found
@@ -477,38 +488,6 @@ def resolve_all(
     return found
 
 
-def _events(pair: ResolvedPair, index: int, known: Tracepoints, suffix: str) -> list[_Event]:
-    """Return a pair's events in the order of attaching: the begins, then the end.
-
-    Of an event that is both, the end's program comes first: it looks for the begin before this one.
-    suffix: of typed templates, where programs may be preempted.
-    """
-    typed = pair.way == TYPED
-    templates = [name + (suffix if typed else "_f") for name in ("bt_pair_begin", "bt_pair_end")]
-
-    def event(side: ResolvedSide, half: int, cookie: int) -> _Event:
-        return _Event(typed, known.find(side.event), templates[half], cookie)
-
-    begins = [event(side, 0, index | at << _BEGIN_SHIFT) for at, side in enumerate(pair.begins)]
-    end = event(pair.end, 1, index)
-    both = any(begin.tracepoint == end.tracepoint for begin in begins)
-    return [end, *begins] if both else [*begins, end]
-
-
-def _place(event: _Event, modules: ModuleBtfs) -> Place:
-    prototype = event.tracepoint.prototype
-    if not event.typed or prototype is None:
-        return Place(ProgramType.TRACEPOINT)
-    try:
-        btf = modules.of(prototype.module)
-    except OSError as error:
-        raise ProbeError(
-            f"the types of module {prototype.module} cannot be reached: "
-            f"{os.strerror(error.errno or 0)}; is it still loaded?"
-        ) from error
-    return Place(ProgramType.TRACING, AttachType.RAW_TP, prototype.btf_id, btf)
-
-
 def section(pairs: Sequence[ResolvedPair]) -> Any:
     """Return .rodata.pairs, `struct bt_pair_sites pairs[]`, for at most MAX_PAIRS pairs."""
     made = (site_structs.PAIR_SITES.ctype * MAX_PAIRS)()
@@ -529,17 +508,6 @@ def _fill_side(to: Any, side: ResolvedSide) -> None:
     for place, condition in zip(to.conditions, side.conditions, strict=False):
         fill_value(place.value, condition.value)
         place.operand, place.operator = condition.operand, condition.operator
-
-
-def _keys(bpf: BpfObject, name: str, kind: type[Any]) -> Iterator[Any]:
-    """Yield copies of the keys of a hash map while programs change it; some may come twice."""
-    step, fd = load_library().get("bpf_map_get_next_key"), bpf.map_fd(name)
-    key, following = kind(), kind()
-    last = None
-    while step(fd, last, byref(following)) == 0:
-        key = kind.from_buffer_copy(following)
-        last = byref(key)
-        yield kind.from_buffer_copy(following)
 
 
 def pair_facts(pair: ResolvedPair) -> PairFacts:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES
-from biotrail.recorder.probes.rings.entries import EntryRing, entry_type
+from biotrail.recorder.probes.rings.entries import EntryRing
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import TIMESTAMP_BITS
 
@@ -28,35 +28,30 @@ SITE_ENTRY = np.dtype(
     [("cpu", "<u4"), ("zero", "<u4"), ("head", "<u8"), ("rest", f"V{_RECORD_BYTES - 8}")]
 )
 """`struct bt_site_entry`: a record of a site and its CPU."""
-_ENTRY = entry_type(SITE_ENTRY)
 _TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
 
 
-def ring_bytes(wanted: int | None = None) -> int:
-    """Return the size of the ring, a power of two. Raises ProbeError: `wanted` cannot be."""
-    if wanted is None:
-        return _DEFAULT_RING_BYTES
-    if not SMALLEST_RING_BYTES <= wanted <= 512 << 20:
-        raise ProbeError(
-            f"a ring of {wanted} bytes cannot be used: choose between {SMALLEST_RING_BYTES} "
-            f"and {512 << 20}"
-        )
-    return 1 << (wanted - 1).bit_length()
+def ring_bytes(wanted: int | None = None, room: Room | None = None) -> int:
+    """Return the size of the ring, a power of two. Raises ProbeError: `wanted` cannot be.
 
-
-def fitting(size: int, room: Room | None) -> int:
-    """Return `size` (bytes of the ring), halved until it leaves the recorder 32 MiB of `room`.
-
-    At least SMALLEST_RING_BYTES. `room`: None: without limit. As for the mapped rings, the
-    recorder's own memory comes from the same limit.
+    room: without one, memory is not limited. Else the size is halved until it leaves the recorder
+    32 MiB of it, or to SMALLEST_RING_BYTES: the recorder's own memory comes from the same limit.
     """
+    size = _DEFAULT_RING_BYTES
+    if wanted is not None:
+        if not SMALLEST_RING_BYTES <= wanted <= 512 << 20:
+            raise ProbeError(
+                f"a ring of {wanted} bytes cannot be used: choose between {SMALLEST_RING_BYTES} "
+                f"and {512 << 20}"
+            )
+        size = 1 << (wanted - 1).bit_length()
     while room is not None and size > SMALLEST_RING_BYTES and size > room.bytes - RECORDER_BYTES:
         size //= 2
     return size
 
 
 class SiteRing(EntryRing):
-    entry = _ENTRY
+    payload = SITE_ENTRY
 
     def __init__(self, *parts: Any, **others: Any) -> None:
         super().__init__(*parts, **others)
@@ -72,7 +67,7 @@ class SiteRing(EntryRing):
         """
         entries = self.take()
         if more is not None and len(more):
-            kept = np.zeros(len(more), _ENTRY)
+            kept = np.zeros(len(more), self.entry)
             for name in ("cpu", "head", "rest"):
                 kept[name] = more[name]
             entries = np.concatenate([kept, entries])
@@ -83,7 +78,7 @@ class SiteRing(EntryRing):
         segments = []
         for cpu, part in zip(cpus.tolist(), np.split(entries, starts[1:]), strict=True):
             position = self._positions.get(cpu, 0)
-            raw = part.view(np.uint8).reshape(len(part), _ENTRY.itemsize)
+            raw = part.view(np.uint8).reshape(len(part), self.entry.itemsize)
             data = raw[:, -_RECORD_BYTES:].tobytes()
             segments.append(Segment(cpu, SITE_LEVEL, position, data))
             self._positions[cpu] = position + len(data)

@@ -15,6 +15,7 @@ import click
 import pytest
 
 from biotrail import __version__
+from biotrail.__main__ import main as start
 from biotrail.cli import main, metrics, record, top
 from biotrail.cli.main import _COMMANDS
 from biotrail.cli.main import main as run_main
@@ -35,6 +36,22 @@ def test_version_and_help(cli: Cli) -> None:
     assert said.status == 0
     for name in ("record", "convert", "view", "info", "dump", "doctor", "demo"):
         assert name in said.out
+
+
+def test_ctrl_c_while_modules_are_imported_ends_the_command_quietly(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a command whose import Ctrl-C interrupts
+    class Interrupted(ModuleType):
+        def __getattr__(self, name: str) -> object:
+            raise KeyboardInterrupt if name == "main" else AttributeError
+
+    monkeypatch.setitem(sys.modules, "biotrail.cli.main", Interrupted("main"))
+    # WHEN it begins THEN it ends as a shell expects, without a word
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == 130
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("name", _COMMANDS)

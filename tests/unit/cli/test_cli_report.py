@@ -19,7 +19,7 @@ from biotrail.cli import main
 from biotrail.cli.options import report_scope
 from biotrail.text import units
 from biotrail.text.rows import Order, left_out
-from biotrail.text.top.top import fitting, parts
+from biotrail.text.top import fitting, parts
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli

@@ -187,8 +187,8 @@ def test_columns_are_letters_and_files_only_where_recorded() -> None:
     for letters in ("R", "W", "WS", "FWFS", "D", "RA", "RM", "WSM"):
         assert rwbs(context, captures.opf_of(letters)) == letters
     context = Context(captures.header())
-    assert list(Text(context, 0).head()) == [HEAD]
-    assert list(Text(Context(captures.header(files={})), 0).head()) == [HEAD + " FILE"]
+    assert Text(context, 0).head == [HEAD]
+    assert Text(Context(captures.header(files={})), 0).head == [HEAD + " FILE"]
 
 
 def test_a_reader_that_is_gone_is_found_without_any_io(monkeypatch: pytest.MonkeyPatch) -> None:

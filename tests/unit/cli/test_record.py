@@ -61,6 +61,21 @@ def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
     assert cli("record", "--", "false").status == 7
 
 
+def test_a_device_by_two_names_is_said_once(
+    cli: Cli, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN a device by two names, another one, and one that is not there
+    def resolve(spec: str) -> tuple[int, int]:
+        if spec == "sdx":
+            raise ProbeError("there is no such block device")
+        return (1, 0) if "zram0" in spec else (2, 0)
+
+    monkeypatch.setattr(module.devices, "resolve", resolve)
+    # WHEN they are recorded THEN each is said once; what is wrong is for the recorder to say
+    said = cli("record", "-d", "zram0", "-d", "/dev/zram0", "-d", "sda", "-d", "sdx", "-o", "x").err
+    assert "biotrail: recording zram0, sda, sdx until Ctrl-C to x\n" in said
+
+
 def test_a_log_without_a_name_gets_one(cli: Cli, recorder: Recorder) -> None:
     # GIVEN no name WHEN something is recorded THEN the name tells host and time
     cli("record")

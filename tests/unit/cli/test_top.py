@@ -23,7 +23,7 @@ from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
-from biotrail.text.top.top import parts
+from biotrail.text.top import parts
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.followed_logs import COST, follow, patient

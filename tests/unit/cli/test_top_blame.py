@@ -13,7 +13,7 @@ from biotrail.converters.analysis.blame.tree import Waited
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
 from biotrail.text.report.verdict import verdict
-from biotrail.text.top.top import parts, shortened
+from biotrail.text.top import parts, shortened
 from tests.support import blame_logs
 from tests.support.blame_logs import MS, Io, S
 from tests.support.cli_runner import Cli

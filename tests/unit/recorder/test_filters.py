@@ -217,7 +217,7 @@ def test_what_was_left_out_in_words() -> None:
 
 def matched(rows: list[bytes], context: Context) -> Rows:
     """What the machine says of a few records."""
-    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
+    events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows))))
     events.number = np.arange(len(events))
     matcher = Matcher(context, TaskNames(), StackNames())
     matcher.take(events, 0)

@@ -68,9 +68,9 @@ def test_what_is_kept_under_sudo(
     some = options(tmp_path / "x", **chosen)
     # WHEN it is asked what they go on needing
     # THEN rights for files are among it where files are to come, and to end a command
-    assert rights_kept.needed(some) == expected
+    names, ((_, programs),) = rights_kept.needed(some, FakeProbes())
+    assert names == expected
     # AND reading the programs' accounts is tried, making files is not: that right is kept anyway
-    ((_, programs),) = rights_kept.trials(some, FakeProbes())
     assert programs in {"CAP_BPF", "CAP_SYS_ADMIN"}
 
 
@@ -83,9 +83,9 @@ def test_a_sticky_directory_of_another_needs_one_more(
     # WHEN it is somebody else's THEN deleting files there takes a right; else not
     monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr("biotrail.recorder.output.folders.owner", lambda: (1000, 1000))
-    assert rights_kept.needed(some) == FILES | {"CAP_FOWNER"}
+    assert rights_kept.needed(some, FakeProbes())[0] == FILES | {"CAP_FOWNER"}
     monkeypatch.setattr(os, "geteuid", lambda: owner)
-    assert rights_kept.needed(some) == FILES
+    assert rights_kept.needed(some, FakeProbes())[0] == FILES
 
 
 def test_without_sudo_making_files_is_tried(
@@ -95,14 +95,14 @@ def test_without_sudo_making_files_is_tried(
     monkeypatch.delenv("SUDO_UID", raising=False)
     some = options(tmp_path / "x", **ROTATED)
     # WHEN it is asked what it needs
-    *_, (_, needs) = rights_kept.trials(some, FakeProbes())
+    names, (*_, (make, needs)) = rights_kept.needed(some, FakeProbes())
     # THEN nothing for certain, but what a trial shows; it leaves nothing behind
-    assert rights_kept.needed(some) == set()
-    assert needs == "CAP_DAC_OVERRIDE"
+    assert (names, needs) == (set(), "CAP_DAC_OVERRIDE")
+    make()
     assert not any(tmp_path.iterdir())
     missing = options(tmp_path / "not there" / "x", **ROTATED)
     with pytest.raises(OSError):
-        rights_kept.trials(missing, FakeProbes())[-1][0]()
+        rights_kept.needed(missing, FakeProbes())[1][-1][0]()
 
 
 GIVE_UP = """
@@ -150,8 +150,7 @@ class Probes:
     def programs(self):
         return []
 kept, warning = rights_kept.reduce(RecordOptions("t", [], None), Probes())
-boost = RealtimeBoost()
-boost.add_thread()
+boost = RealtimeBoost(())
 boost.adapt(1.0)
 first = os.sched_getscheduler(0) & ~os.SCHED_RESET_ON_FORK
 boost.relax()
@@ -343,8 +342,7 @@ def test_a_ring_that_fills_makes_it_hurry_until_it_was_emptier_for_long() -> Non
 
     def work() -> list[object]:
         now = 0
-        boost = RealtimeBoost(lambda: now)
-        boost.add_thread()
+        boost = RealtimeBoost((), lambda: now)
         told = []
         for fill, now in steps:  # noqa: B007
             boost.adapt(fill)
@@ -369,8 +367,7 @@ def test_a_command_does_not_inherit_the_hurry(monkeypatch: pytest.MonkeyPatch) -
     """GIVEN a thread that hurries WHEN it starts a command THEN that is scheduled as usual."""
 
     def work() -> list[object]:
-        boost = RealtimeBoost()
-        boost.add_thread()
+        boost = RealtimeBoost(())
         boost.adapt(1.0)
         told = subprocess.check_output([sys.executable, "-c", TOLD], text=True).strip()
         boost.relax()

@@ -19,7 +19,7 @@ from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.distributions import depth as depths
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, Series
-from biotrail.converters.analysis.distributions.keys import by_cpu, name_of
+from biotrail.converters.analysis.distributions.keys import ByNumber, name_of
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
 from biotrail.converters.analysis.report.csv import lines
@@ -27,6 +27,7 @@ from biotrail.converters.analysis.report.devices import Stacked
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.analysis.stacks.stacks import StackTable
+from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, Bios, RequestKind, Requests, Stage
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.cutting import Span
@@ -293,7 +294,7 @@ def test_groups_past_the_bound_are_added_up() -> None:
     # THEN the first ones have theirs, and one more has that of all others
     found = {code: group["ios"] for code, group in groups.by_code.items()}
     assert found == {4: 1, 9: 2, 2: 1, OTHERS: 3}
-    assert name_of(by_cpu(), OTHERS) == {"others": 1}
+    assert name_of(ByNumber(Context({}), "cpu"), OTHERS) == {"others": 1}
 
 
 def test_io_told_after_its_interval_was_closed_is_counted() -> None:
@@ -761,7 +762,7 @@ def test_figures_are_of_the_recorded_time(tmp_path: Path, window_events: int) ->
 def test_the_time_of_a_report_is_that_of_its_recording_or_cut(tmp_path: Path) -> None:
     # GIVEN the recording from 1.5 to 3.5 s
     trace = two_reads(tmp_path)
-    trace.restrict(Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2))
+    trace.span = Span(START + 3 * SECOND // 2, START + 7 * SECOND // 2)
     # WHEN it is reported on THEN its time is that
     report = reported_log(trace)
     assert (report.span_ns, report.total.bios.ios_per_s) == (2 * SECOND, 0.5)

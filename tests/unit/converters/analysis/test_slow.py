@@ -669,8 +669,8 @@ def gathered(log: History, ios: list[IO], window_events: int) -> list[object]:
     for window in trace.lifecycles(window_events):
         if near.add(window):
             break
-    near.finish()
-    return [near.of(io) for io in ios]
+    found = near.finish()
+    return [found.get(io.number) for io in ios]
 
 
 # What a device had before an I/O: the list is bounded, and right for any number of neighbours.

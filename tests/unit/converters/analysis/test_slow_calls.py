@@ -68,10 +68,10 @@ def database(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("window", [1, 3, 250_000])
 def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
     # GIVEN calls, whose waits and bios end in other windows  WHEN the slowest is asked for
-    slowest, second = SlowestCalls(WantedCalls(top=1)), Trace(database)
-    first = Trace(database)
+    first, second = Trace(database), Trace(database)
+    slowest = SlowestCalls(first, WantedCalls(top=1))
     for one in first.lifecycles(window):
-        slowest.add(one, first.context)
+        slowest.add(one)
     for one in second.lifecycles(window):
         slowest.gather(one, second)
     # THEN it is the fsync, with the parts of its time

@@ -39,7 +39,8 @@ def test_devices(context: Context, dev: int, name: str, label: str) -> None:
 def test_devices_that_appear_while_recording(context: Context) -> None:
     # GIVEN a device that is not in the header / WHEN a note tells of it / THEN it has a name
     assert context.device_name(8 << 20) == "8:0"
-    context.add_devices([{"dev": 8 << 20, "name": "sda", "kind": "disk"}])
+    devices = [{"dev": 8 << 20, "name": "sda", "kind": "disk"}]
+    context.add_note("devices", {"devices": devices})
     assert context.device_name(8 << 20) == "sda"
     # GIVEN a dm device / WHEN named / THEN by its mapper name, not dm-0
     entry = {"dev": 252 << 20, "name": "dm-0", "kind": "dm", "dm_name": "vg-home"}
@@ -49,7 +50,7 @@ def test_devices_that_appear_while_recording(context: Context) -> None:
 def test_partitions_and_stacking() -> None:
     # GIVEN a loop on a partition and an md on two disks
     devices = [
-        {"dev": 1, "name": "p", "kind": "partition", "disk": 2},
+        {"dev": 1, "name": "p", "kind": "partition", "disk": 2, "start": 8},
         {"dev": 2, "name": "d", "kind": "disk"},
         {"dev": 3, "name": "loop0", "kind": "loop", "loop": {"backing_dev": 1}},
         {"dev": 4, "name": "md0", "kind": "md", "stacked_on": [2, 5]},
@@ -57,9 +58,7 @@ def test_partitions_and_stacking() -> None:
     context = Context({"devices": devices})
     # WHEN asked what is below / THEN the header's facts, and nothing for what it has not
     assert (context.disk_of(1), context.disk_of(2), context.disk_of(9)) == (2, 2, 9)
-    assert context.is_partition_of(1, 2)
-    assert not context.is_partition_of(2, 2)
-    assert not context.is_partition_of(9, 2)
+    assert [context.partition_start(part, 2) for part in (1, 2, 9)] == [8, None, None]
     assert (context.lower_devices(3), context.lower_devices(4)) == ([1], [2, 5])
     assert context.lower_devices(9) == []
 
@@ -118,7 +117,7 @@ def test_operations_of_a_column(context: Context) -> None:
 def events(*names: tuple[int, int, int, bytes]) -> Events:
     """TASK records of (ns, tid, tgid, comm)."""
     rows = [record(Kind.TASK, ns, tid=tid, tgid=tgid, comm=comm) for ns, tid, tgid, comm in names]
-    return Decoder().decode(chunk(Segment(0, 0, 0, ring(rows)))).events
+    return Decoder().decode(chunk(Segment(0, 0, 0, ring(rows))))
 
 
 def named(tasks: TaskNames, *wanted: tuple[int, int]) -> list[str | None]:

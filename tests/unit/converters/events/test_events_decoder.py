@@ -2,7 +2,7 @@
 """Records of a ring as events: sizes, blocks, padding, times, and what is not understood."""
 
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,9 @@ SIZES = sizes()
 
 
 def decode(*segments: Segment, now: int = NOW, kinds: Any = None) -> Any:
-    return Decoder(kinds).decode(chunk(*segments, now=now))
+    decoder = Decoder(kinds)
+    events = decoder.decode(chunk(*segments, now=now))
+    return SimpleNamespace(events=events, **vars(decoder))
 
 
 def letters(events: Events) -> str:
@@ -264,16 +266,6 @@ def test_an_index_of_minus_one_gives_the_default() -> None:
     # AND so it is for flags, and for indices of 32 bits
     flags, few = np.array([True, True]), np.array([-1, 1], dtype=np.int32)
     assert steps.take_or(flags, few, False).tolist() == [False, True]
-
-
-def test_operations_and_requests_without_sectors() -> None:
-    # GIVEN opf with flags above the operation
-    opf = np.array([0x101, 0x201, 3], dtype=np.uint32)
-    # WHEN compared / THEN flags do not count
-    assert steps.same_operation(opf, opf[::-1]).tolist() == [False, True, False]
-    # GIVEN first sectors, of which one stands for none / THEN it is known
-    sectors = np.array([0, 2**64 - 1], dtype=np.uint64)
-    assert steps.has_no_sector(sectors).tolist() == [False, True]
 
 
 # Distinct values and rows, and rows found by number: by compiled loops, by the same, by numpy.

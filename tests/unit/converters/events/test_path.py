@@ -283,8 +283,8 @@ def test_bios_refer_to_the_call_that_was_under_way() -> None:
     # WHEN they were joined
     attach_path(decoded(log), running)
     # THEN those of the last CALL_REPEAT_NS are known
-    assert len(running._known) == CALL_REPEAT_NS // 1000
-    assert np.array_equal(np.unique(running._known["tid"]), np.sort(running._known["tid"]))
+    assert len(running.known) == CALL_REPEAT_NS // 1000
+    assert np.array_equal(np.unique(running.known["tid"]), np.sort(running.known["tid"]))
 
 
 @pytest.mark.parametrize("cuts", [(), (1005,), (1005, 1015)], ids=str)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.events import Events, letters
+from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.blktrace import records
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
-from biotrail.recorder.schema.records import NO_SECTOR, Kind
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, Kind
 from tests.support.blktrace_records import (
     CGROUP,
     COMPLETE,
@@ -39,7 +39,7 @@ from tests.support.blktrace_records import (
 )
 from tests.support.sources import everything
 
-LETTERS = letters()
+LETTERS = {int(kind): record.letter for kind, record in BY_KIND.items()}
 
 
 def counts(events: Events) -> Counter:

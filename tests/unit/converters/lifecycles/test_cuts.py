@@ -45,7 +45,7 @@ def long_log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, l
 
 def limited(path: Path, begin: int, end: int, **how: Any) -> Trace:
     trace = Trace(path, **how)
-    trace.restrict(Span(BASE + begin, BASE + end))
+    trace.span = Span(BASE + begin, BASE + end)
     return trace
 
 
@@ -179,7 +179,7 @@ def test_a_pipe_gives_the_same(long_log: tuple[Path, list[Io]]) -> None:
     path, ios = long_log
     with pipe_of(path.read_bytes()) as stream:
         trace = Trace(stream)
-        trace.restrict(Span(BASE + 100 * S, BASE + 103 * S))
+        trace.span = Span(BASE + 100 * S, BASE + 103 * S)
         bios = bios_of(trace)
     assert told(bios) == cut_logs.chosen(ios, 100 * S, 103 * S)
     assert (bios.task >= 0).all()

@@ -182,7 +182,7 @@ def machine(by_intervals: bool = False) -> Matcher:
 
 
 def decoded(text: str) -> Events:
-    events = Decoder().decode(chunk(*captures.records(events_of(text)))).events
+    events = Decoder().decode(chunk(*captures.records(events_of(text))))
     events.number = np.arange(len(events))
     return events
 

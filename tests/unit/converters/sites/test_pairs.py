@@ -40,7 +40,7 @@ def pairs_of(data: bytes, window_events: int = WINDOW_EVENTS, span: Span | None 
     """All rows of a log's pairs."""
     trace = Trace(io.BytesIO(data))
     if span is not None:
-        trace.restrict(span)
+        trace.span = span
     windows = trace.lifecycles(window_events, small=True)
     return Pairs.concatenate([w.sites.pairs for w in windows if w.sites is not None])
 

@@ -19,6 +19,7 @@ from biotrail.recorder.log import LogReader, LogWriter, validation
 from biotrail.recorder.log.frames import (
     FRAME_BYTES,
     MAX_RATIO,
+    PREAMBLE,
     PREAMBLE_BYTES,
     SYNC,
     Codec,
@@ -26,7 +27,6 @@ from biotrail.recorder.log.frames import (
     Frame,
     FrameType,
     decode_frame,
-    decode_preamble,
     encode_frame,
 )
 from biotrail.recorder.schema.errors import LogFormatError
@@ -413,7 +413,7 @@ def test_only_logs_that_older_readers_would_misread_have_a_new_version(
     data = path.read_bytes()
     frame = decode_frame(data[PREAMBLE_BYTES:], PREAMBLE_BYTES)
     # THEN all say the version that a reader needs
-    assert decode_preamble(data) == (major, 0)
+    assert PREAMBLE.unpack_from(data)[1:3] == (major, 0)
     assert frame is not None
     assert frame.major == major
     assert LogReader(path).header["format"] == {"major": major, "minor": 0}
@@ -560,9 +560,9 @@ def test_headers_and_notes_of_other_versions_pass() -> None:
     validation.check(header, Header)
     validation.check({}, Header)
     # GIVEN cgroups in both forms, and a note that this version does not know
-    validation.note("cgroups", {"1": "/a"})
-    validation.note("cgroups", {"cgroups": {"1": "/a"}})
-    validation.note("of a later version", {"any": object()})
+    validation.note({"name": "cgroups", "payload": {"1": "/a"}})
+    validation.note({"name": "cgroups", "payload": {"cgroups": {"1": "/a"}}})
+    validation.note({"name": "of a later version", "payload": {"any": object()}})
     # WHEN END has a limit of cost that is not set  THEN it passes
     validation.check({"recorder": {"cpu_seconds": 1, "max_rss_bytes": 2, "max_cpu": None}}, End)
 
@@ -586,4 +586,4 @@ def test_a_note_of_another_shape_is_refused(
 ) -> None:
     # WHEN a made-up note is checked  THEN the first wrong value is named
     with pytest.raises(DamagedError, match=problem):
-        validation.note(name, payload)
+        validation.note({"name": name, "payload": payload})

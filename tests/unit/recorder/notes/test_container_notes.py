@@ -108,7 +108,8 @@ def test_later_files_of_a_recording_repeat_the_names() -> None:
     # THEN a later file begins with the newest of each
     stream = io.BytesIO()
     writer = LogWriter(stream, {"log_id": "0" * 32})
-    facts.facts({"monotonic": 1, "boottime": 1, "realtime": 1}).write(writer)
+    _, later = facts.begin({"monotonic": 1, "boottime": 1, "realtime": 1}, {})
+    later.write(writer)
     writer.close({})
     stream.seek(0)
     with LogReader(stream) as reader:

@@ -5,10 +5,9 @@ from collections import deque
 
 import pytest
 
-from biotrail.recorder.host.process_titles import Process
 from biotrail.recorder.log import Segment
 from biotrail.recorder.notes import titles
-from biotrail.recorder.notes.titles import TitleWatch
+from biotrail.recorder.notes.titles import Process, TitleWatch
 from biotrail.recorder.schema.payloads import TitlesNote
 from biotrail.recorder.schema.records import Kind
 from tests.support import log_samples

@@ -28,7 +28,7 @@ from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.allocator import keep_freed_memory
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Kind
-from biotrail.recorder.session.dumps import Flight
+from biotrail.recorder.session.dumps import FileOrders
 from biotrail.recorder.session.session import Status, record
 from tests.support.chunks_by_hand import CLOCK, HEADER, PromptWriter, clock, queue, task, times
 from tests.support.cli_runner import Cli
@@ -63,7 +63,7 @@ def end(**others: Any) -> dict[str, Any]:
 def test_dumps_go_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
     # GIVEN a flight recorder, and a writer that runs each job before it is waited for
     log = kept(tmp_path, Limit(seconds=3))
-    flight = Flight(log, cast(WriterThread, PromptWriter(log)), 0, 0)
+    flight = FileOrders(log, cast(WriterThread, PromptWriter(log)))
     # WHEN a dump is ordered THEN the next one can be, when that is written
     for number in (1, 2):
         flight.asked_by = "SIGUSR1"

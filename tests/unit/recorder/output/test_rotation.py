@@ -19,7 +19,7 @@ from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import Q_TURN_SHIFT, Kind
-from biotrail.recorder.session.dumps import Rotation
+from biotrail.recorder.session.dumps import FileOrders
 from biotrail.recorder.session.session import record
 from tests.support.chunks_by_hand import (
     CLOCK,
@@ -123,12 +123,12 @@ def test_an_idle_file_ends_where_the_next_begins(tmp_path: Path) -> None:
 def test_rotation_goes_on_when_the_writer_is_quicker_than_the_order(tmp_path: Path) -> None:
     # GIVEN a log that is due at once, and a writer that runs each job before it is waited for
     log = rotating(tmp_path)
-    rotation = Rotation(log, cast(WriterThread, PromptWriter(log)))
+    orders = FileOrders(log, cast(WriterThread, PromptWriter(log)))
     # WHEN a file is ordered THEN the next file can be ordered too
-    assert rotation.due(0)
-    rotation.order(clock(2000))
+    assert orders.due(0)
+    orders.order(clock(2000))
     log.write_chunk([Segment(0, 0, 0, queue(2500))], clock(3000))
-    assert rotation.due(0)
+    assert orders.due(0)
 
 
 def test_losses_are_told_in_the_file_whose_time_they_fall_into(tmp_path: Path) -> None:

@@ -56,8 +56,8 @@ class Kernel:
     def has_member(self, name: str, member: str) -> bool:
         return name != self.lacks
 
-    def has_function(self, name: str) -> bool:
-        return self.mended
+    def function_id(self, name: str) -> int | None:
+        return 1 if self.mended else None
 
     def pointed(self, name: str, member: str) -> str:
         return "btrfs_inode" if self._own else "inode"
@@ -87,10 +87,7 @@ def told(choice: FileChoice) -> Any:
         def set_initial_value(self, name: str, value: Any) -> None:
             seen[name] = value
 
-        def set_map_size(self, name: str, size: int, entries: int) -> None:
-            seen[name] = entries
-
-        def set_map_entries(self, name: str, entries: int) -> None:
+        def set_map_size(self, name: str, size: int | None, entries: int) -> None:
             seen[name] = entries
 
         def put(self, name: str, key: Any, value: Any) -> None:

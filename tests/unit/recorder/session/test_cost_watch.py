@@ -52,7 +52,7 @@ def test_runs_are_counted_for_one_tick_in_many() -> None:
         now_ns = watch.due_ns
         watch.tick(now_ns, 0)
         calls += 1
-    watch.end()
+    watch.count(False)
     # THEN counting was on for two of them, and some at the beginning; it is off at the end
     assert asked.count(True) == 2 + len(EARLY_TICKS)
     assert not asked[-1]

@@ -2,6 +2,7 @@
 """The parts of a recording session, each alone and without the kernel's help."""
 
 import io
+import itertools
 import os
 import signal
 import sys
@@ -27,11 +28,11 @@ from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.maps.path_maps import PathChoice
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, PATH_PARTS, RECORDS, Kind, schema
-from biotrail.recorder.session import opening
+from biotrail.recorder.session import opening, running
 from biotrail.recorder.session.child import Child
-from biotrail.recorder.session.running import GLANCE, LONGEST, NAP, SHORTEST, Pace
+from biotrail.recorder.session.running import GLANCE, LONGEST, NAP, SHORTEST, next_sleep
 from biotrail.recorder.session.session import Status, record
-from biotrail.recorder.session.stop import Every, StopRequests
+from biotrail.recorder.session.stop import StopRequests
 from tests.support.fake_probes import FakeProbes, options
 
 CLOCK = {"monotonic": 10**9, "boottime": 10**9, "realtime": 10**18, "uncertainty": 100}
@@ -84,43 +85,70 @@ def test_without_compiled_loops_the_count_is_the_same(monkeypatch: pytest.Monkey
 
 
 def test_the_poll_loop_hurries_when_rings_fill_and_rests_when_they_do_not() -> None:
-    # GIVEN a pace WHEN rings are found empty THEN it slows down to its longest sleep
-    pace = Pace()
-    for _ in range(10):
-        pace.adapt(0.0, pace.seconds)
-    assert pace.seconds == LONGEST
-    # WHEN they are found nearly full THEN it is at its shortest at once
-    pace.adapt(1.0, LONGEST)
-    assert pace.seconds == pytest.approx(SHORTEST)
-    # GIVEN a pace that rests
-    pace = Pace()
-    assert pace.split_sleep(1.0) == [SHORTEST]
-    for _ in range(10):
-        pace.adapt(0.0, pace.seconds)
-    # WHEN it sleeps THEN in two parts of the same length together, unless time is short
-    assert pace.split_sleep(1.0) == pytest.approx([GLANCE, LONGEST - GLANCE])
-    assert pace.split_sleep(0.01) == [0.01]
-    # AND what came in between ends it where it is much
-    assert not pace.must_poll(0.05)
-    assert pace.must_poll(0.5)
+    # GIVEN a short sleep WHEN rings are found empty THEN the next is twice as long, up to a limit
+    assert next_sleep(SHORTEST, 0.0, SHORTEST, LONGEST) == 2 * SHORTEST
+    assert next_sleep(LONGEST, 0.0, LONGEST, LONGEST) == LONGEST
+    # WHEN they are found nearly full THEN it is the shortest at once
+    assert next_sleep(LONGEST, 1.0, LONGEST, LONGEST) == pytest.approx(SHORTEST)
+    # WHEN the sleep was ended early THEN the load is judged by how long it was
+    assert next_sleep(NAP, 0.125, 0.012, NAP) == pytest.approx(0.0096)
 
 
-def test_where_programs_wake_the_recorder_it_naps() -> None:
-    # GIVEN a pace of a recorder that programs wake
-    pace = Pace(NAP)
-    # WHEN the coming sleep is surely short THEN it need not be woken from it
-    assert not pace.wants_waking
-    # WHEN rings are found empty THEN it naps, and none but a short sleep goes without waking
-    seen = []
-    for _ in range(10):
-        woken = pace.wants_waking
-        pace.adapt(0.0, pace.seconds)
-        seen.append(woken or pace.seconds <= GLANCE)
-    assert all(seen)
-    assert pace.seconds == NAP
-    # WHEN it is woken early THEN the load is judged by how long it slept
-    pace.adapt(0.125, 0.012)
-    assert pace.seconds == pytest.approx(0.0096)
+class Waker:
+    """Wakes nobody, and knows whether it would."""
+
+    descriptor = 0
+
+    def arm(self) -> None:
+        """Nothing comes."""
+
+    disarm = arm
+
+
+class Empty(FakeProbes):
+    """Rings that stay empty, but for what a look between two sleeps finds."""
+
+    def __init__(self, *fills: float) -> None:
+        super().__init__()
+        self._fills = itertools.chain([0.0] * 3, itertools.cycle(fills))
+
+    def fill(self) -> float:
+        return next(self._fills)
+
+    def drain(self) -> list[Segment]:
+        return []
+
+
+def sleeps(monkeypatch: pytest.MonkeyPatch, path: Path, probes: FakeProbes) -> list[Any]:
+    """The first sleeps of a recording, none of which takes time: (s, whether programs end it)."""
+    found: list[Any] = []
+
+    def sleep(stop: StopRequests, seconds: float, *descriptors: int | None) -> None:
+        found.append((seconds, descriptors[-1] is not None))
+        if len(found) == 12:
+            stop.request("seen")
+
+    monkeypatch.setattr(StopRequests, "sleep", sleep)
+    record(options(path), probes=probes)
+    return found
+
+
+def test_long_sleeps_are_ended_by_programs_or_interrupted_for_a_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN empty rings, and programs that wake the recorder WHEN it records
+    probes = Empty(0.0)
+    monkeypatch.setattr(probes, "waker", Waker(), raising=False)
+    found = sleeps(monkeypatch, tmp_path / "woken", probes)
+    # THEN it naps in the end, and none but a short sleep goes without waking
+    assert found[0] == (SHORTEST, False)
+    assert found[-1][0] > LONGEST
+    assert all(woken or seconds <= GLANCE for seconds, woken in found)
+    # GIVEN programs that do not wake it THEN it sleeps in two parts of the usual length together
+    found = sleeps(monkeypatch, tmp_path / "plain", Empty(0.0))
+    assert [seconds for seconds, _ in found[-2:]] == pytest.approx([GLANCE, LONGEST - GLANCE])
+    # AND only in one where the look in between finds much
+    assert max(sleeps(monkeypatch, tmp_path / "much", Empty(0.5, 0.0)))[0] == GLANCE
 
 
 def test_losses_become_windows() -> None:
@@ -180,14 +208,18 @@ def test_a_signal_wakes_the_sleeper_and_is_the_reason() -> None:
         signal.signal(signal.SIGHUP, old)
 
 
-def test_periodic_actions_keep_their_distance() -> None:
-    # GIVEN something to do each 100 ns
-    seen: list[int] = []
-    every = Every(100, seen.append, 105)
-    # WHEN time passes THEN it is done when due, not more often
-    for now in (5, 50, 104, 105, 204, 300):
-        every.run(now)
-    assert seen == [105, 300]
+def test_periodic_actions_keep_their_distance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN something to do each 50 ms, which is the figures for the user
+    monkeypatch.setattr(running, "STATUS_NS", 50_000_000)
+    seen: list[Status] = []
+    # WHEN something is recorded, with much shorter sleeps
+    record(options(tmp_path / "x", duration=0.4), seen.append, FakeProbes())
+    # THEN it is done again and again, but not more often
+    times = [status.seconds for status in seen if not status.note]
+    assert len(times) > 2
+    assert all(later - earlier > 0.04 for earlier, later in itertools.pairwise(times[1:]))
 
 
 @pytest.mark.parametrize(
@@ -353,7 +385,9 @@ def test_the_writer_keeps_errors_and_can_be_given_up() -> None:
 # What a recording resolves before it opens anything.
 
 
-def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_named_twice_is_there_once_and_hides_no_lower_device(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     # GIVEN a device on another one, a path disk of that, and two names of the upper device
     monkeypatch.setattr(opening.devices, "resolve", lambda spec: (8, 0))
     monkeypatch.setattr(opening, "with_below", lambda pairs: [*pairs, (7, 0)])
@@ -361,10 +395,9 @@ def test_a_device_named_twice_hides_no_lower_device(monkeypatch: pytest.MonkeyPa
     some = options("x", devices=["dm-0", "/dev/mapper/top"], filters=Filters(below=True))
     # WHEN its devices are looked up
     named, _ = opening._resolve_devices(some)
-    # THEN the header has both names, and every device below
+    # THEN the header has it once, by its first name, and every device below
     assert named == [
         {"spec": "dm-0", "disk": 8, "part": 0},
-        {"spec": "/dev/mapper/top", "disk": 8, "part": 0},
         {"disk": 7, "part": 0},
         {"disk": 6, "part": 0},
     ]

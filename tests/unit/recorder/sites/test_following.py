@@ -166,7 +166,8 @@ def lists(tmp_path: Path) -> KernelFunctions:
 )
 def test_each_function_has_its_reason(lists: KernelFunctions, given: Taking, reason: str) -> None:
     # GIVEN the kernel's lists  THEN a function may be attached, or has its reason
-    assert lists.refusal(given) == reason
+    good, unseen = lists.attachable([given])
+    assert (good, unseen) == (([], {reason: [given.name]}) if reason else ([given], {}))
 
 
 def test_all_functions_are_attachable_or_counted(lists: KernelFunctions) -> None:
@@ -188,4 +189,5 @@ def test_lists_that_cannot_be_read_are_said_and_refuse_nothing(tmp_path: Path) -
     lists = KernelFunctions.read(tmp_path, tmp_path / "blacklist", tmp_path / "kallsyms")
     # THEN each is named, and functions are taken for attachable
     assert len(lists.unread) == 3
-    assert lists.refusal(taking("anything")) == ""
+    anything = taking("anything")
+    assert lists.attachable([anything]) == ([anything], {})

@@ -20,7 +20,7 @@ from biotrail.recorder.sites.expressions import (
     Value,
     sides,
 )
-from biotrail.recorder.sites.types import Taking, TypeTable
+from biotrail.recorder.sites.types import Prototype, Taking, TypeTable
 from tests.support.btf_builder import BtfBuilder
 from tests.support.crafted_kernel import Crafted, crafted
 
@@ -40,17 +40,17 @@ def test_functions_that_take_a_struct_are_found_with_the_first_argument(made: Cr
     # WHEN those that take a request are asked for
     found = named(made.table.functions_taking("request"))
     # THEN the others are not among them, and each has its argument; behind a struct of two words
-    # the slot says where it is, behind a larger one, and behind six numbers, it is in no register
-    shown = {n: (t.module, t.argument, t.slot, t.in_register) for n, t in found.items()}
+    # the slot says where it is, and behind a larger one that this is not known
+    shown = {n: (t.module, t.argument, t.slot) for n, t in found.items()}
     assert shown == {
-        "blk_start": ("", 0, 0, True),
-        "blk_end": ("", 1, 1, True),
-        "blk_hidden": ("", 0, 0, True),
-        "blk_seventh": ("", 6, 6, False),
-        "blk_behind": ("", 1, 2, True),
-        "blk_stacked": ("", 1, -1, False),
-        "drv_queue": ("drv", 1, 1, True),
-        "drv_shared": ("drv", 0, 0, True),
+        "blk_start": ("", 0, 0),
+        "blk_end": ("", 1, 1),
+        "blk_hidden": ("", 0, 0),
+        "blk_seventh": ("", 6, 6),
+        "blk_behind": ("", 1, 2),
+        "blk_stacked": ("", 1, -1),
+        "drv_queue": ("drv", 1, 1),
+        "drv_shared": ("drv", 0, 0),
     }
     # AND its id, also of a module's functions, of which one has the kernel's own prototype
     ids = {"blk_end": "end", "drv_queue": "drv", "drv_shared": "shared"}
@@ -243,6 +243,11 @@ def test_bits_enums_and_keys_of_records() -> None:
     assert shape(scope.value("__sector")) == (Source.OBJECT, (0, 20), 8, "dec")
     assert shape(scope.value("q->id")) == (Source.OBJECT, (0, 0, 4), 4, "signed")
     assert shape(scope.value("@cpu")) == (Source.CPU, (), 4, "dec")
+    # GIVEN an argument that is a whole struct, as in no register  THEN it has no parts
+    blob, request = KERNEL.struct("request")
+    scope = TypedScope(Prototype("", 1, ("rq",), (request.number,), blob), "x")
+    with pytest.raises(SiteError, match=r"character 4: struct request is passed by value"):
+        scope.value("rq.tag")
     # GIVEN 6 characters at the record's end, of which 8 cannot be read
     value = by_format().value("rwbs")
     # THEN two bytes before are read as well and shifted out

@@ -324,9 +324,8 @@ def online_bases(path: Path, window: int) -> Bases:
     """The bases of the whole log, which `blame` uses; windows give classes their numbers."""
     trace = Trace(path)
     first = First(trace.context, Choice(trace.context), BlameOptions(("process", "process")))
-    for one in trace.lifecycles(window, small=True):
-        first.add(one)
-    first.finish()
+    for _ in first.watch(trace.lifecycles(window, small=True)):
+        pass
     return first.close().bases
 
 
@@ -424,9 +423,8 @@ def test_long_requests_stand_beside_nothing_and_are_counted(tmp_path: Path) -> N
     trace = Trace(blame_logs.write(tmp_path / "a.biotrail", ios))
     # WHEN they are blamed in one pass / THEN it is counted
     found, whole = Online(trace.context, "process"), Waits()
-    for one in trace.lifecycles(100, small=True):
-        whole.merge(found.add(one).waits)
-    whole.merge(found.finish().waits)
+    for one in [*trace.lifecycles(100, small=True), None]:
+        whole.merge(found.add(one)[0])
     assert whole.left_out == {"requests_too_long": 1}
     assert whole.rows["app"].behind == {}
     assert whole.rows["backup"].wait_ns == 2 * S - MS
@@ -507,7 +505,7 @@ def test_sums_are_those_of_one_pass(tmp_path: Path) -> None:
     for window in trace.lifecycles(50, small=True):
         found.add(window)
         told.append(Counter(found.behind))
-    found.finish()
+    found.add(None)
     # THEN no counter ever went down
     told.append(found.behind)
     for before, after in pairwise(told):
@@ -526,7 +524,7 @@ def test_what_cannot_be_told_is_counted(tmp_path: Path) -> None:
     found = BlameTotals(trace.context, "process")
     for window in trace.lifecycles():
         found.add(window)
-    found.finish()
+    found.add(None)
     assert found.untold == found.waited == {"app": 1_000_000}
 
 

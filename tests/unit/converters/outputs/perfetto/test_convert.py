@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.tables import NEVER, Certainty, Stage
 from biotrail.converters.outputs.perfetto import writing
-from biotrail.converters.outputs.perfetto.columns import FOREVER
+from biotrail.converters.outputs.perfetto.columns import DETAILED, FOREVER
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
@@ -33,7 +33,6 @@ from biotrail.converters.outputs.perfetto.names import (
 )
 from biotrail.converters.outputs.perfetto.place import Named
 from biotrail.converters.outputs.perfetto.place import places as named_places
-from biotrail.converters.outputs.perfetto.ranking import DETAILED
 from biotrail.converters.outputs.perfetto.writing import LanePool
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
@@ -241,14 +240,7 @@ def test_many_texts_are_interned_anew_without_harm(monkeypatch):
     assert_shows(trace, scene)
 
 
-def test_progress_is_told_after_every_window():
-    # GIVEN three windows / WHEN they are converted / THEN the bytes written grow
-    told = []
-    scene = Scene(bios=[direct(n, T + n * 100, 10) for n in range(9)])
-    convert(scene.windows([T + 300, T + 600]), context(), io.BytesIO(), on_progress=told.append)
-    assert [p.bios for p in told] == sorted(p.bios for p in told)
-    assert len(told) == 3
-
+def test_an_output_that_fails_is_reported():
     # GIVEN an output that cannot be written / WHEN a trace is made / THEN the error says so
     class Full(io.BytesIO):
         def write(self, data):

@@ -15,7 +15,6 @@ from biotrail.converters.outputs.perfetto import columns, writing
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
-from biotrail.converters.outputs.perfetto.packets import varint
 from biotrail.converters.pipeline import Trace
 from tests.support import captures
 from tests.support.both_ways import uncompiled
@@ -73,13 +72,13 @@ def made_up(rng, n):
         stages=stages,
     )
     names = [argument.name for argument in ARGUMENTS[BIO]]
-    slices.uint(names[0], large(rng, n))
+    slices.put(names[0], large(rng, n))
     slices.text(names[1], large(rng, n, 14) * (rng.random(n) < 0.5).astype(np.uint64))
     slices.true(names[2], rng.random(n) < 0.3)
-    slices.sint(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3)
+    slices.put(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3, columns.INT)
     at = np.flatnonzero(rng.random(n) < 0.3)
     part = slices.part(at)
-    part.uint(names[3], np.arange(len(at)) + 2**32)
+    part.put(names[3], np.arange(len(at)) + 2**32)
     part.text(names[4], large(rng, len(at), 30))
     part.true(names[5], rng.random(len(at)) < 0.5)
     slices.adopt(part, at)
@@ -278,15 +277,6 @@ def test_a_trace_with_calls_and_arrows_is_the_same(monkeypatch):
 
 
 U64 = st.integers(0, 2**64 - 1)
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [(0, b"\x00"), (127, b"\x7f"), (128, b"\x80\x01"), (2**64 - 1, b"\xff" * 9 + b"\x01")],
-)
-def test_a_varint_takes_its_shortest_form(value, expected):
-    # GIVEN a value at an edge / WHEN it is encoded / THEN protobuf's bytes come out
-    assert varint(value) == expected
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=30))

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from biotrail.converters.analysis.blame import timeline
 from biotrail.converters.analysis.blame.timeline import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
-from biotrail.converters.outputs.perfetto import flights as flights_module
-from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
+from biotrail.converters.outputs.perfetto import slowest
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.flights import Flights
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     REQUEST,
@@ -24,7 +23,7 @@ from biotrail.converters.outputs.perfetto.names import (
     Options,
     size_text,
 )
-from biotrail.converters.outputs.perfetto.ranking import Ranking
+from biotrail.converters.outputs.perfetto.slowest import Flights
 from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from tests.support import blame_logs
@@ -208,7 +207,7 @@ def test_the_slowest_say_why(monkeypatch):
     # AND an arrow leads to it from its bio
     assert [(a.args["number"], b is one) for a, b in trace.arrows() if b is one] == [(1, True)]
     # GIVEN a call, and I/O beside it of which only the newest is kept
-    monkeypatch.setattr(flights_module, "_FEW_KEPT", 2)
+    monkeypatch.setattr(slowest, "_FEW_KEPT", 2)
     flights = Flights(context())
     bios = [direct(n, T + 10_000 * n, 2_000, opf=WRITE) for n in range(1, 6)]
     for window in Scene(bios=bios).windows(range(T, T + 60_000, 10_000)):
@@ -325,7 +324,6 @@ def taken_in(path: Path, window: int = 200) -> Timeline:
     found = Timeline(trace.context)
     for _ in found.watching(trace.lifecycles(window, small=True)):
         pass
-    found.finish()
     return found
 
 

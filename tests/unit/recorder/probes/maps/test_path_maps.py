@@ -4,8 +4,8 @@
 import ctypes
 import os
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -18,10 +18,10 @@ from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
-from biotrail.recorder.probes.kernel.libbpf import MapType, map_bytes
+from biotrail.recorder.probes.kernel.libbpf import SECTION, MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.admission import config
-from biotrail.recorder.probes.maps.fitting import ensure_room, fit, least_bytes
+from biotrail.recorder.probes.maps.fitting import LEAST_WITH_FILTERS, ensure_room, fit
 from biotrail.recorder.probes.maps.path_maps import (
     COMMITS,
     DRIVERS,
@@ -91,32 +91,26 @@ SYMBOLS = (
 
 
 class Kernel:
-    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs().
+    """Answers as a kernel's BTF would. regs: whether it has the helper bpf_task_pt_regs()."""
 
-    modules: tracepoints of the module jbd2.
-    """
-
-    def __init__(
-        self,
-        parameters: Mapping[str, int],
-        regs: bool = True,
-        modules: Mapping[str, int] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, parameters: Mapping[str, int], regs: bool = True) -> None:
         self._parameters = parameters
-        self._modules = modules
         self._helpers = {"BPF_FUNC_task_pt_regs": 175} if regs else {"BPF_FUNC_unspec": 0}
 
     def parameters(self, tracepoint: str) -> int | None:
         return self._parameters.get(tracepoint)
 
-    def module_parameters(self, tracepoint: str, module: str) -> int | None:
-        return self._modules.get(tracepoint) if module == "jbd2" else None
-
-    def has_function(self, name: str) -> bool:
-        return name == "frozen"
+    def function_id(self, name: str) -> int | None:
+        return 1 if name == "frozen" else None
 
     def enum(self, name: str) -> dict[str, int] | None:
         return self._helpers if name == "bpf_func_id" else None
+
+
+@pytest.fixture(autouse=True)
+def _no_module(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel has no types of the module jbd2."""
+    monkeypatch.setattr(path_maps, "KernelBtf", lambda _: nullcontext(Kernel({})))
 
 
 def chosen(
@@ -226,7 +220,8 @@ def test_commits_are_found_in_the_module_with_the_right_to_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # GIVEN a kernel whose jbd2 is a module
-    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2}, modules=JBD2)
+    kernel = Kernel({n: c for n, c in MODERN.items() if n not in JBD2})
+    monkeypatch.setattr(path_maps, "KernelBtf", lambda _: nullcontext(Kernel(JBD2)))
     for right, count in ((True, len(JBD2)), (False, 0)):
         # WHEN the part is wanted, with and without CAP_SYS_ADMIN
         monkeypatch.setattr("biotrail.recorder.rights.capabilities.holds", lambda _: right)  # noqa: B023
@@ -268,7 +263,7 @@ class Object:
     def __init__(self) -> None:
         self.loaded: dict[str, bool] = {}
         self.entries: dict[str, int] = {}
-        self.sizes: dict[str, tuple[int, int]] = {}
+        self.sizes: dict[str, tuple[int | None, int]] = {}
         self.sections: dict[str, Any] = {}
         self.attached: list[str] = []
 
@@ -278,23 +273,18 @@ class Object:
     def set_initial_value(self, section: str, value: Any) -> None:
         self.sections[section] = value
 
-    def set_map_size(self, name: str, value_bytes: int, entries: int) -> None:
+    def set_map_size(self, name: str, value_bytes: int | None, entries: int) -> None:
         self.entries[name] = entries
         self.sizes[name] = value_bytes, entries
-
-    def set_map_entries(self, name: str, entries: int) -> None:
-        self.entries[name] = entries
-
-    def value_size(self, name: str) -> int:
-        return 64
 
     def attach(self, program: str) -> None:
         self.attached.append(program)
 
-    def update_section(self, section: str, value: Any) -> None:
+    def put(self, section: str, key: Any, value: Any) -> None:
+        assert key is SECTION
         self.sections[section] = value
 
-    def detach_one(self, program: str) -> None:
+    def detach(self, program: str) -> None:
         self.attached.remove(program)
 
 
@@ -418,7 +408,7 @@ ENUMS: dict[str, dict[str, int]] = {
 class Map:
     """A BPF object that keeps what its section was set to."""
 
-    def update_section(self, name: str, value: Any) -> None:
+    def put(self, name: str, key: Any, value: Any) -> None:
         assert name == ".data.own"
         self.section = value
 
@@ -544,11 +534,11 @@ def test_reasons_and_maps_are_counted_apart() -> None:
     assert "12 of the recorder itself" in left_out_text(found)
     assert filters_text(Filters(pids=(1,), own_io=True).header()) == "--pid 1 --own-io"
     # GIVEN maps WHEN they leave the recorder enough, or there is no limit THEN nothing is said
-    ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=False))
-    ensure_room(10 * MIB, None, least_bytes(filters=True))
+    ensure_room(10 * MIB, Room(30 * MIB, ""))
+    ensure_room(10 * MIB, None, LEAST_WITH_FILTERS)
     # AND filters take more
     with pytest.raises(ProbeError, match="needs 38 MiB more"):
-        ensure_room(10 * MIB, Room(30 * MIB, ""), least_bytes(filters=True))
+        ensure_room(10 * MIB, Room(30 * MIB, ""), LEAST_WITH_FILTERS)
 
 
 # What a recording takes of memory is reckoned before, and made to fit.

@@ -21,7 +21,7 @@ from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import attaching, follow, functions
-from biotrail.recorder.probes.sites.attaching import AttachType, Descriptors, Way
+from biotrail.recorder.probes.sites.attaching import Descriptors, Way
 from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
 from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.probes.sites.functions import FunctionPrograms
@@ -29,7 +29,6 @@ from biotrail.recorder.probes.sites.ring import (
     SITE_ENTRY,
     SITE_LEVEL,
     SiteRing,
-    fitting,
     ring_bytes,
 )
 from biotrail.recorder.schema import follow_structs
@@ -49,41 +48,36 @@ SLOTS = 4
 SECOND = 1_000_000_000
 
 
-class FakeLibrary:
+class FakeMaps:
     """The kernel's maps: objects by address, and free slots."""
 
     def __init__(self) -> None:
         self.objects: dict[int, int] = {}
         self.freed: list[int] = []
 
-    def call(self, doing: str, name: str, *arguments: Any) -> None:
-        assert name == "bpf_map_update_elem"
-        self.freed.append(arguments[2]._obj.value)
+    def put(self, name: str, key: Any, value: Any) -> None:
+        assert (name, key) == ("bt_free_lives", None)
+        self.freed.append(value.value)
 
-    def get(self, name: str) -> Any:
-        def find(fd: int, key: Any, value: Any) -> bool:
-            value._obj.value = self.objects.get(key._obj.value, 0)
-            return key._obj.value not in self.objects
+    def get(self, name: str, key: Any, value: Any) -> bool:
+        value.value = self.objects.get(key.value, 0)
+        return key.value in self.objects
 
-        def delete(fd: int, key: Any) -> None:
-            del self.objects[key._obj.value]
-
-        return {"bpf_map_lookup_elem": find, "bpf_map_delete_elem": delete}[name]
+    def remove(self, name: str, key: Any) -> None:
+        del self.objects[key.value]
 
 
 @pytest.fixture
-def library(monkeypatch: pytest.MonkeyPatch) -> FakeLibrary:
-    fake = FakeLibrary()
-    monkeypatch.setattr(follow, "load_library", lambda: fake)
-    return fake
+def maps() -> FakeMaps:
+    return FakeMaps()
 
 
-def followed(slower_ns: int = 0, *, has_deaths: bool = True) -> FollowProbes:
+def followed(maps: Any, slower_ns: int = 0, *, has_deaths: bool = True) -> FollowProbes:
     choice = FollowOptions("request", at_once=SLOTS, slower_ns=slower_ns)
     end = Taking("blk_end", "", "function", 0, 1, 0, 0)
     plan = FollowPlan("request", "multi", (PlannedSite(0, end, "multi", SITE_DEATH * has_deaths),))
     made = FollowProbes(plan, Way("multi"), choice, Filters())
-    made._object = Mock()
+    made._object = maps
     made._lives = np.zeros(SLOTS, follow._LIFE)
     made._hits = np.zeros(SLOTS * KEPT_HITS, SITE_ENTRY)
     return made
@@ -100,9 +94,9 @@ def keep(made: FollowProbes, slot: int, place: int, life: int, time: int) -> Non
     made._hits[slot * KEPT_HITS + place] = entry[0]
 
 
-def test_hits_of_a_long_life_are_taken_once_and_its_slot_is_free(library: FakeLibrary) -> None:
+def test_hits_of_a_long_life_are_taken_once_and_its_slot_is_free(maps: FakeMaps) -> None:
     # GIVEN a long life that has ended, whose slot holds hits of a former life too
-    made = followed(slower_ns=1)
+    made = followed(maps, slower_ns=1)
     for place, life in ((0, 7), (1, 7), (2, 6), (KEPT_HITS - 1, 7)):
         keep(made, 2, place, life, 100 + place)
     made._lives[2] = (0, 0, 0, 2, 0, 0, 7, LifeState.KEPT)
@@ -110,7 +104,7 @@ def test_hits_of_a_long_life_are_taken_once_and_its_slot_is_free(library: FakeLi
     taken = made.take_kept()
     # THEN they are the life's own, and the slot is free for the next
     assert taken["head"].tolist() == [100, 101, 100 + KEPT_HITS - 1]
-    assert library.freed == [2]
+    assert maps.freed == [2]
     assert made._lives["state"][2] == LifeState.TAKEN
     # AND they are taken once
     assert len(made.take_kept()) == 0
@@ -118,12 +112,12 @@ def test_hits_of_a_long_life_are_taken_once_and_its_slot_is_free(library: FakeLi
 
 @pytest.mark.parametrize("slower_ns", [0, SECOND])
 def test_a_life_without_hits_after_its_last_site_is_forgotten(
-    library: FakeLibrary, slower_ns: int
+    maps: FakeMaps, slower_ns: int
 ) -> None:
     # GIVEN two lives that passed a last site, one of them just now, and one that did not
-    made = followed(slower_ns)
+    made = followed(maps, slower_ns)
     now = 100 * SECOND
-    library.objects = {0x1000: 0, 0x2000: 1, 0x3000: 2}
+    maps.objects = {0x1000: 0, 0x2000: 1, 0x3000: 2}
     old, new = now - SECOND, now - 1
     made._lives[0] = (0x1000, old, old, 0, 0, old, 1, LifeState.OPEN)
     made._lives[1] = (0x2000, new, new, 0, 0, new, 2, LifeState.OPEN)
@@ -131,15 +125,15 @@ def test_a_life_without_hits_after_its_last_site_is_forgotten(
     # WHEN time passes
     made.forget_idle(now)
     # THEN the one with nothing after it is over, and too quick for --slower
-    assert library.objects == {0x2000: 1, 0x3000: 2}
-    assert (library.freed, made.idle) == ([0], 1)
+    assert maps.objects == {0x2000: 1, 0x3000: 2}
+    assert (maps.freed, made.idle) == ([0], 1)
     assert made._lives["state"][0] == LifeState.DROPPED
 
 
-def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLibrary) -> None:
+def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(maps: FakeMaps) -> None:
     # GIVEN a life of two seconds up to its newest hit
-    made = followed(slower_ns=SECOND)
-    library.objects = {0x1000: 0}
+    made = followed(maps, slower_ns=SECOND)
+    maps.objects = {0x1000: 0}
     made._lives[0] = (0x1000, SECOND, 3 * SECOND, 1, 0, 3 * SECOND, 1, LifeState.OPEN)
     keep(made, 0, 0, 1, 5)
     # WHEN it is idle
@@ -147,17 +141,17 @@ def test_idle_lives_are_kept_if_long_and_left_alone_if_another_s(library: FakeLi
     # THEN its hits are written
     assert len(made.take_kept()) == 1
     # GIVEN a slot whose object is followed in another slot
-    made = followed()
-    library.freed.clear()
-    library.objects = {0x1000: 3}
+    made = followed(maps)
+    maps.freed.clear()
+    maps.objects = {0x1000: 3}
     made._lives[0] = (0x1000, 1, 1, 0, 0, 1, 1, LifeState.OPEN)
     made.forget_idle(100 * SECOND)
     # THEN nothing is forgotten
-    assert library.objects == {0x1000: 3}
-    assert library.freed == []
+    assert maps.objects == {0x1000: 3}
+    assert maps.freed == []
     # GIVEN a type of which no deaths are seen
-    made = followed(has_deaths=False)
-    library.objects = {0x1000: 0}
+    made = followed(maps, has_deaths=False)
+    maps.objects = {0x1000: 0}
     made._lives[0] = (0x1000, SECOND, SECOND, 0, 0, 0, 1, LifeState.OPEN)
     made.forget_idle(2 * SECOND)
     assert made.idle == 0
@@ -191,17 +185,20 @@ def test_functions_are_attached_at_once_but_for_those_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def attach(links: FakeLinks, count: int) -> FunctionPrograms:
+        programs = {"entry": 7, "return": 8}
         monkeypatch.setattr(attaching, "functions", links)
+        monkeypatch.setattr(functions.Template, "of", Mock())
+        monkeypatch.setattr(FunctionPrograms, "_load", lambda self, role, *_: programs[role])
         with Descriptors() as loaded, Descriptors() as kept:
             attached = FunctionPrograms(loaded, kept)
             sites = [site(i) for i in range(count)]
-            attached._attach_parts(sites, AttachType.KPROBE_SESSION, {7: False})
+            attached._attach_many(Mock(), Way("multi"), sites)
             return attached
 
-    # GIVEN functions that the kernel takes  THEN there is one link
+    # GIVEN functions that the kernel takes  THEN there is one link of returns, one of entries
     links = FakeLinks()
     assert attach(links, 1000).functions == set(range(1000))
-    assert links.calls == 1
+    assert links.calls == 2
     # AND for none there is no call
     links = FakeLinks()
     assert (attach(links, 0).functions, links.calls) == (set(), 0)
@@ -211,7 +208,7 @@ def test_functions_are_attached_at_once_but_for_those_refused(
     # THEN all others are attached, in few calls, and these are named with the reason
     assert attached.functions == set(range(1000)) - {17, 800}
     assert attached.refused == {"refused: Invalid argument": ["function_17", "function_800"]}
-    assert links.calls < 100
+    assert links.calls < 150
     # GIVEN a kernel that permits nothing  THEN it is asked once, and the message has the reason
     links = FakeLinks([3], errno.EPERM)
     with pytest.raises(ProbeError, match="Operation not permitted"):
@@ -461,4 +458,4 @@ def test_sizes_are_powers_of_two(wanted, size):
 def test_the_ring_leaves_the_recorder_room_below_a_memory_limit(room, size):
     # GIVEN a ring of 16 MiB, and so many bytes left below the limit WHEN it is made to fit
     # THEN it is halved until 32 MiB stay, or it is as small as it can be
-    assert fitting(16 << 20, None if room is None else Room(room, "")) == size
+    assert ring_bytes(None, None if room is None else Room(room, "")) == size

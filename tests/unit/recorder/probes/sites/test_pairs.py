@@ -264,11 +264,11 @@ def known(tmp_path: Path) -> Tracepoints:
 def test_tracepoints_are_found_by_name(known: Tracepoints, text: str) -> None:
     # GIVEN a tracepoint of a name that is its alone WHEN it is named THEN it is found
     found = known.find(text)
-    assert (found.full_name, found.format.number) == ("irq:softirq_exit", 101)
+    assert (found.name, found.format.number) == ("irq:softirq_exit", 101)
     # GIVEN two systems with a tracepoint of one name WHEN it is named alone THEN both are named
     with pytest.raises(SiteError, match="other:fault, smmu:fault"):
         known.find("fault")
-    assert known.find("smmu:fault").system == "smmu"
+    assert known.find("smmu:fault").name == "smmu:fault"
     # GIVEN a tracepoint without BTF, as of a module built apart WHEN it is asked what names mean
     scopes = known.scopes("irq:softirq_entry")
     # THEN it is by its format alone

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.host.process_titles import (
+from biotrail.recorder.notes.titles import (
     MOST_CHARACTERS,
     MOST_OF_COMMAND_LINE,
     Process,

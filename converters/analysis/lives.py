@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trees of many lives as one: what has the same place in each is one node, with its figures."""
+"""Many lives of followed objects: as one tree, and their functions by time.
+
+In the tree what has the same place in each life is one node, with its figures. Functions have the
+time that they took. Where a log has tracepoints alone, these have the time until the life's next
+hit: what came after them.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -24,6 +29,9 @@ _OCCURRENCES = 3
 """Contexts of one kind in a life are told apart by which one they are; from the third on not."""
 _BUFFER = 512
 
+MOST_STACKS = 50_000
+"""Stacks of a flame graph at most; further ones are counted."""
+
 
 class Figures:
     """Figures of a quantity (ns): count, sum, percentiles, in bounded memory."""
@@ -39,16 +47,13 @@ class Figures:
         self._new.append(value)
         self.total += value
         if len(self._new) >= _BUFFER:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._all.add(np.array(self._new, np.int64))
-        self._new = []
+            _ = self.of
 
     @property
     def of(self) -> Distribution:
         if self._new:
-            self._flush()
+            self._all.add(np.array(self._new, np.int64))
+            self._new = []
         return self._all
 
     def percentile(self, share: float) -> int:
@@ -202,3 +207,60 @@ class Merged:
             return True
         self.left_out += sum(1 for _ in life.walk(roots))
         return False
+
+
+class Functions:
+    def __init__(self, functions: bool) -> None:
+        self.has_functions = functions
+        self.lives = 0
+        self.time = 0
+        self.left_out = 0
+        self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
+        self.stacks: dict[tuple[str, ...], tuple[int, int]] = {}
+        """Names from the context inwards → (calls, ns of the innermost itself)."""
+
+    def rows(self) -> list[Calls]:
+        """Most time first; of tracepoints until the next hit, if the log has no functions."""
+        return sorted(self._by_name.values(), key=lambda f: (-f.took.total, -f.calls, f.name))
+
+    def add(self, life: Life) -> None:
+        self.lives += 1
+        self.time += max(life.span, 0)
+        # Per hit the ns until the next one; of the last one 0. A death that is not the last hit
+        # (functions return after it) ends the time of the one before.
+        following, before = [0] * len(life.node_of), -1
+        for at, index in enumerate(life.node_of):
+            node = life.nodes[index]
+            time = node.begin if node.hit == at else node.end
+            if before >= 0:
+                following[at - 1] = max(time - before, 0)
+            before = time
+        for run in life.contexts:
+            # What contexts of one kind share, as the outermost frame: `fio`, `softirq`.
+            name = KIND_NAMES[run.kind]
+            if run.kind == ContextKind.TASK:
+                name = run.comm or name
+            elif run.what and run.kind <= ContextKind.THREAD:
+                name = f"{name} {run.what}"
+            above = [name]
+            for node in life.walk(run.roots):
+                del above[1 + node.depth :]
+                above.append(node.name)
+                if node.kind == NodeKind.FRAME:
+                    continue
+                key = node.kind, node.name, node.module
+                if key not in self._by_name:
+                    self._by_name[key] = Calls(*key)
+                self._by_name[key].add(node, self.lives)
+                own = 0
+                if node.kind == NodeKind.FUNCTION:
+                    own = 0 if node.end == NEVER else node.own
+                elif not self.has_functions:
+                    own = following[node.hit]
+                    self._by_name[key].took.add(own)
+                stack = tuple(above)
+                calls, spent = self.stacks.get(stack, (0, 0))
+                if calls or len(self.stacks) < MOST_STACKS:
+                    self.stacks[stack] = calls + 1, spent + own
+                else:
+                    self.left_out += 1
