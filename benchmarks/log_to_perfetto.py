@@ -21,15 +21,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks.cost_tools import BIOTRAIL, ROOT
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.outputs.otf2 import convert as otf2
 from biotrail.converters.outputs.parquet import archive
 from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from tests.support.devices import LoopDevice, fio_arguments, loop
-
-ROOT = Path(__file__).resolve().parents[1]
-BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 
 BLKTRACE = """
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug

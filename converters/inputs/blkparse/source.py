@@ -24,7 +24,7 @@ from biotrail.converters.inputs.blktrace.format import (
     Act,
     Category,
 )
-from biotrail.converters.inputs.blktrace.records import LETTERS, Numbers, RecordSource, kept_of
+from biotrail.converters.inputs.blktrace.source import LETTERS, Numbers, RecordSource, kept_of
 from biotrail.converters.inputs.foreign import MAX_NS, ForeignSource
 from biotrail.converters.inputs.line_loops import COLUMNS, KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, TextFile, texts

@@ -142,16 +142,15 @@ class Recording:
 
     version: 6 or 7. order, long_bytes: of numbers, and of the kernel's longs. page_bytes: the
     machine's page size. codec: of compressed data, which must not be far larger than the file
-    (allowance). header_page: text of
-    events/header_page. formats: texts of event formats by system. kernel: its release, "" where not
-    recorded. tool: trace-cmd's version. date_ns: wall-clock time minus the time of the top buffer's
-    clock, None if not recorded. offset_ns: to add to each time. tsc: (multiplier, shift) from
-    counts of the TSC to ns. guest: whether times were to be shifted to a host's. has_text: whether
-    a buffer of latency text was left out. cpu_count: as an option says, 0 without it. sections:
-    offset of each section that options name, by the option's number. counted: the kernel's counts
-    of events that were read, which trace-cmd keeps at the end (CPUSTAT), by buffer's name and CPU;
-    counted_buffer: whose CPUs the next ones are of. problems: what could not be read of it, a
-    sentence each.
+    (allowance). header_page: text of events/header_page. formats: texts of event formats by system.
+    kernel: its release, "" where not recorded. tool: trace-cmd's version. date_ns: wall-clock time
+    minus the time of the top buffer's clock, None if not recorded. offset_ns: to add to each time.
+    tsc: (multiplier, shift) from counts of the TSC to ns. guest: whether times were to be shifted
+    to a host's. has_text: whether a buffer of latency text was left out. cpu_count: as an option
+    says, 0 without it. sections: offset of each section that options name, by the option's number.
+    counted: the kernel's counts of events that were read, which trace-cmd keeps at the end
+    (CPUSTAT), by buffer's name and CPU; counted_buffer: whose CPUs the next ones are of. problems:
+    what could not be read of it, a sentence each.
     """
 
     version: int
