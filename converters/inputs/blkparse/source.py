@@ -468,17 +468,20 @@ class Summary:
         if section := _SECTION.fullmatch(text):
             self._of_cpu = section[1] != b"Total"
             return True
-        if entries := _ENTRIES.fullmatch(text):
-            self._add("entries", entries[1], entries[2])
-            return True
         if skips := _SKIPS.fullmatch(text):
             self.skipped += _value(skips[3], skips[4])[0]
             return True
+        entries = _ENTRIES.fullmatch(text)
         counts = list(_COUNT.finditer(text))
+        said = [] if entries is None else [("entries", entries[1], entries[2])]
         for of_driver, what, digits, unit in (match.groups() for match in counts):
             if self._of_cpu and not of_driver and what.decode() in _COUNTED:
-                self._add(what.decode(), digits, unit)
-        return bool(counts) or _OTHER.match(text) is not None
+                said.append((what.decode(), digits, unit))
+        for name, digits, unit in said:
+            value, inexact = _value(digits, unit)
+            self._said[name] += value
+            self._inexact[name] += inexact
+        return bool(counts or entries) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
         act = lines.act
@@ -503,11 +506,6 @@ class Summary:
                 f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "
                 "or are there twice, or it is another text's"
             )
-
-    def _add(self, what: str, digits: bytes, unit: bytes) -> None:
-        value, inexact = _value(digits, unit)
-        self._said[what] += value
-        self._inexact[what] += inexact
 
 
 def _value(digits: bytes, unit: bytes) -> tuple[int, int]:

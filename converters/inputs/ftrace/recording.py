@@ -176,10 +176,6 @@ class Recording:
     counted_buffer: str = ""
     problems: list[str] = field(default_factory=list)
 
-    @property
-    def numpy_order(self) -> Literal["<", ">"]:
-        return "<" if self.order == "little" else ">"
-
     def decompress(self, stored: bytes, size: int, where: str) -> bytes:
         """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
         if size > most_raw(len(stored)) + _PAGE_BYTES:
@@ -211,14 +207,6 @@ class Recording:
                 "copy it again"
             )
         return data
-
-    def add_counts(self, text: str) -> None:
-        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
-        if "Buffer" in pairs:
-            self.counted_buffer = pairs["Buffer"]
-        elif (cpu := pairs.get("CPU", "")).isdecimal():
-            read = _integer(pairs.get("read events", ""))
-            self.counted[self.counted_buffer, _integer(cpu)] = read
 
 
 _COMPRESSED = 1
@@ -408,13 +396,16 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
     elif option == Option.OFFSET:
         recording.offset_ns += _integer(text)
     elif option == Option.CPUSTAT:
-        recording.add_counts(text)
+        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
+        if "Buffer" in pairs:
+            recording.counted_buffer = pairs["Buffer"]
+        elif (cpu := pairs.get("CPU", "")).isdecimal():
+            read = _integer(pairs.get("read events", ""))
+            recording.counted[recording.counted_buffer, _integer(cpu)] = read
     elif option == Option.TRACECLOCK:
         recording.clock = chosen_clock(text) or recording.clock
-    elif option == Option.UNAME:
-        words = text.split()
-        if len(words) >= 4:
-            recording.kernel = words[2]
+    elif option == Option.UNAME and len(text.split()) >= 4:
+        recording.kernel = text.split()[2]
     elif option == Option.VERSION:
         recording.tool = text
     elif option == Option.CPUCOUNT and len(data) >= 4:

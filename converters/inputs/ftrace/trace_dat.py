@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -58,6 +59,7 @@ class TraceDatSource(TracepointSource):
         self._fields = Fields(self._stream, self.name, self.recording.order)
         self.size = self._fields.size
         self.problems += self.recording.problems
+        self._order: Literal["<", ">"] = "<" if self.recording.order == "little" else ">"
         self._event_names: dict[int, str] = {}
         self._dtypes: dict[int, np.dtype[np.void]] = {}
         self._read_formats()
@@ -84,7 +86,7 @@ class TraceDatSource(TracepointSource):
                     except LogFormatError as error:
                         self.problems.append(f"{error}; {head[1]} is left out")
                         continue
-                    self._dtypes[number] = record_dtype(form, self.recording.numpy_order)
+                    self._dtypes[number] = record_dtype(form, self._order)
         if not self._event_names:
             raise LogFormatError(
                 f"{self.name}: has no formats of events: the file is damaged; copy it again"
@@ -286,7 +288,7 @@ class TraceDatSource(TracepointSource):
     ) -> tuple[list[TracepointRows], Counter[str]]:
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
-        ids[good] = records_at(block, found.at[good], np.dtype(f"{self.recording.numpy_order}u2"))
+        ids[good] = records_at(block, found.at[good], np.dtype(f"{self._order}u2"))
         counts = np.bincount(ids, minlength=1)
         rows, passed_over = [], Counter[str]()
         for number in np.flatnonzero(counts).tolist():

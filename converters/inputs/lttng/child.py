@@ -145,7 +145,15 @@ class Reading:
     def step(self) -> bool:
         """Read on in the stream that is furthest behind; return False when all have ended."""
         if not self.started and (not self.streams or self.streams[0][0] > 0):
-            self._start()
+            if self.described is None:
+                raise Unreadable(
+                    "; ".join(why for *_, why in self.problems) or "no stream of events"
+                )
+            began = min((s.began for s in self.all_streams if s.began is not None), default=0)
+            facts = {"began": began, "span": self.span, "unreadable": self.unreadable}
+            send(self.described | facts)
+            self.started = True
+            signal.setitimer(signal.ITIMER_PROF, 0)  # main set it for the opening
         if not self.streams:
             self.flush(None)
             return False
@@ -271,14 +279,6 @@ class Reading:
                 },
                 "events": sorted({event.name or "" for event in events}),
             }
-
-    def _start(self) -> None:
-        if self.described is None:
-            raise Unreadable("; ".join(why for *_, why in self.problems) or "no stream of events")
-        began = min((s.began for s in self.all_streams if s.began is not None), default=0)
-        send(self.described | {"began": began, "span": self.span, "unreadable": self.unreadable})
-        self.started = True
-        signal.setitimer(signal.ITIMER_PROF, 0)  # main set it for the opening
 
     def flush(self, reached: int | None) -> None:
         """Send what was read since the last time. reached: cycles; None: the end."""
