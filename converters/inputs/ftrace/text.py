@@ -64,15 +64,6 @@ class EventLines(Lines):
     def decimals(self) -> int:
         return int(self.column("decimals").min()) if len(self) else -1
 
-    @property
-    def keys(self) -> U64:
-        """A number for each event, (n,), of all but its thread's name, which ftrace forgets."""
-        keys = np.zeros(len(self), np.uint64)
-        for name in _IDENTIFYING:
-            keys = (keys ^ self.column(name)) * _PRIME
-            keys ^= keys >> np.uint64(29)
-        return keys
-
     def buffers(self) -> tuple[list[bytes], I64]:
         """Return the names of ftrace's buffers, and which one each event, (n,), is of.
 
@@ -494,7 +485,11 @@ class Snapshots:
             (self._behind.add if behind[-1] else self._behind.discard)(cpu)
             by[at] = np.maximum(older, 0)
             again[at] = (older > 0) | ((older == 0) & (behind | exact))
-        keys = lines.keys
+        # A number for each event, of all but its thread's name, which ftrace forgets.
+        keys = np.zeros(len(lines), np.uint64)
+        for name in _IDENTIFYING:
+            keys = (keys ^ lines.column(name)) * _PRIME
+            keys ^= keys >> np.uint64(29)
         self._seen.add(keys[~again])
         rows = np.flatnonzero(again)
         if len(rows):

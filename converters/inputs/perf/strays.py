@@ -125,13 +125,31 @@ class Strays:
         are samples by all but their types. Rings of several CPUs follow each other, so either may
         be the older.
         """
-        odd = _is_odd(block, types)
+        # A type that is none, or a size or number that none has. Packed records stand in blocks
+        # only if they cannot be unpacked.
+        kernel = (types > 0) & (types <= LAST_OF_KERNEL)
+        odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
+        size = block.size(block.at)
+        for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
+            if kind == RecordType.SAMPLE:
+                continue
+            of = np.flatnonzero(types == kind)
+            least, most = _SIZES.get(kind, (2 * HEADER_BYTES, 1 << 16))
+            odd[of] = (size[of] < least) | (size[of] > most)
+            odd[of] |= (size[of] & 7 != 0) & (kind not in _UNALIGNED)
+            of = of[~odd[of]]
+            if kind in _FIRST_WORD:
+                odd[of] = block.half(block.at[of] + HEADER_BYTES) > _FIRST_WORD[kind]
+            if kind in _EACH:
+                count = block.wide(block.at[of] + HEADER_BYTES)
+                odd[of] = (count < 0) | (count > size[of] // _EACH[kind])
+        odd |= np.isin(types, PACKED)
         hidden, time = np.zeros(len(types), np.bool_), np.zeros(len(types), np.int64)
         others = np.flatnonzero(types != RecordType.SAMPLE)
         hidden[others], time[others] = self._events.hidden(block, block.at[others])
         odd |= hidden
-        kernel = np.flatnonzero((types < FIRST_OF_PERF) & ~np.isin(types, _ANY_END) & ~odd)
-        odd[kernel] = ~self._events.has_trailer(block, block.at[kernel])
+        others = np.flatnonzero((types < FIRST_OF_PERF) & ~np.isin(types, _ANY_END) & ~odd)
+        odd[others] = ~self._events.has_trailer(block, block.at[others])
         found: list[Window] = []
         if odd.any():
             self.first = block.offset if self.first < 0 else self.first
@@ -153,27 +171,3 @@ class Strays:
         newest = [int(part.time.max()) for part in rows if len(part)]
         self._newest = max([self._newest, *newest])
         return found
-
-
-def _is_odd(block: Block, types: I64) -> Bool:
-    """Return which records (n,) have a type that is none, or a size or number that none has.
-
-    Packed ones stand in blocks only if they cannot be unpacked.
-    """
-    kernel = (types > 0) & (types <= LAST_OF_KERNEL)
-    odd: Bool = ~(kernel | ((types >= FIRST_OF_PERF) & (types <= LAST_OF_PERF)))
-    size = block.size(block.at)
-    for kind in np.flatnonzero(np.bincount(types[~odd], minlength=1)).tolist():
-        if kind == RecordType.SAMPLE:
-            continue
-        of = np.flatnonzero(types == kind)
-        least, most = _SIZES.get(kind, (2 * HEADER_BYTES, 1 << 16))
-        odd[of] = (size[of] < least) | (size[of] > most)
-        odd[of] |= (size[of] & 7 != 0) & (kind not in _UNALIGNED)
-        of = of[~odd[of]]
-        if kind in _FIRST_WORD:
-            odd[of] = block.half(block.at[of] + HEADER_BYTES) > _FIRST_WORD[kind]
-        if kind in _EACH:
-            count = block.wide(block.at[of] + HEADER_BYTES)
-            odd[of] = (count < 0) | (count > size[of] // _EACH[kind])
-    return odd | np.isin(types, PACKED)
