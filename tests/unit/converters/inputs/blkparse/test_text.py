@@ -25,7 +25,7 @@ from biotrail.recorder.schema.kernel_names import IOERR
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support import captures, paths
 from tests.support.both_ways import uncompiled
-from tests.support.sources import everything
+from tests.support.sources import Pipe, everything
 from tests.unit.converters.inputs.blkparse.texts import (
     DATA,
     SDA,
@@ -252,11 +252,6 @@ def test_a_device_gets_the_summary_s_name(tmp_path) -> None:  # type: ignore[no-
     context = Context(open_source(path).header)
     # THEN the device has a name
     assert context.device_name(254 << 20) == "vda"
-
-
-class Pipe(io.BytesIO):
-    def seekable(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize(

@@ -16,23 +16,11 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support import trace_dat as made
-from tests.support.sources import everything
+from tests.support.sources import Pipe, everything
+from tests.support.trace_dat import FORMAT, issue
 
 DATA = Path(__file__).parents[4] / "data" / "ftrace"
 SMALL = made.contents_of(DATA / "small.dat")
-FORMAT = """name: block_rq_issue
-ID: 7
-format:
-\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
-\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
-\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
-\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
-
-\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
-\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
-\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
-\tfield:char rwbs[8];\toffset:28;\tsize:8;\tsigned:0;
-"""
 
 
 def opened(contents):
@@ -43,11 +31,6 @@ def same(one, other):
     return (
         (one.ts == other.ts).all() and (one.cpu == other.cpu).all() and (one.raw == other.raw).all()
     )
-
-
-def issue(sector, order="<", dev=7 << 20, kind=7):
-    record = struct.pack(f"{order}HBBiIIQI8s", kind, 0, 0, 42, dev, 0, sector, 8, b"R")
-    return record
 
 
 def issues(*times, order="<", long_bytes=8, **options):
@@ -289,12 +272,7 @@ def test_cpus_that_share_data_and_pipes_are_refused():
     with pytest.raises(LogFormatError, match="damaged"):
         open_source(io.BytesIO(bytes(whole)))
 
-    # GIVEN a stream that cannot seek
-    class Pipe(io.BytesIO):
-        def seekable(self):
-            return False
-
-    # WHEN it is opened, THEN the message says to give a path
+    # GIVEN a stream that cannot seek / WHEN it is opened, THEN the message says to give a path
     with pytest.raises(LogFormatError, match="give its path"):
         TraceDatSource(Pipe(made.trace_dat(SMALL)))
 

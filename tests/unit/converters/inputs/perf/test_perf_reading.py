@@ -19,17 +19,10 @@ from biotrail.recorder.schema.records import Kind
 from tests.support import perf_files as perf
 from tests.support.both_ways import uncompiled
 from tests.support.perf_files import FEATURE, HARDWARE, Perf
-from tests.support.sources import everything
+from tests.support.sources import Pipe, everything
 
 LOOPS = uncompiled("converters/inputs/perf/walk_loops.py")
 START = 5_000_000_000
-
-
-class Pipe(io.BytesIO):
-    """Bytes that cannot be sought, as from a pipe."""
-
-    def seekable(self) -> bool:
-        return False
 
 
 def reads(made: Perf, count: int = 5) -> list[bytes]:

@@ -23,7 +23,7 @@ from biotrail.recorder.schema.errors import LogFormatError, TraceError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
 from tests.support.paths import DATA, ROOT
-from tests.support.sources import everything
+from tests.support.sources import Pipe, everything
 from tests.support.system_traces import Event, SystemTrace
 from tests.support.traced_events import makedev
 
@@ -109,10 +109,6 @@ def test_every_form_of_a_trace_is_the_same(form: str, tmp_path: Path) -> None:
     trace = trace_of(read_of(T + 10, 8))
     data = trace.bytes()
     given: Any = tmp_path / "trace"
-
-    class Pipe(io.BytesIO):
-        def seekable(self) -> bool:
-            return False
 
     forms = {"gz": gzip.compress(data), "zst": zstandard.compress(data)}
     forms["compressed"] = trace.compressed().bytes()
