@@ -95,7 +95,7 @@ def test_compressed_records(kind: int, size: int) -> None:
     assert source.problems == []
 
 
-def test_records_that_are_there_twice_count_once() -> None:
+def test_records_that_are_there_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a compressed recording with a record again, at once and later; THEN they count once."""
     made = Perf()
     records_ = reads(made)
@@ -103,10 +103,14 @@ def test_records_that_are_there_twice_count_once() -> None:
     source, events = read(made.file(made.compressed(chunks)))
     assert told(events) == WANTED
     assert [r for r in source.remarks if "2 records are there twice" in r]
-    # GIVEN all that a round ended with again behind it / THEN it counts once, too
-    source, events = read(made.file([*records_[:6], made.round(), *records_[2:]]))
-    assert told(events) == WANTED
-    assert [r for r in source.remarks if "4 records are there twice" in r]
+    # GIVEN all that a round ended with again behind it, in the same block, in the next, or parted
+    begun = [*records_[:6], made.round()]
+    for size in (records.BLOCK_BYTES, sum(map(len, begun)), len(records_[0]) + 1):
+        monkeypatch.setattr(records, "BLOCK_BYTES", size)
+        # WHEN it is read / THEN it counts once, too
+        source, events = read(made.file([*begun, *records_[2:]]))
+        assert told(events) == WANTED
+        assert [r for r in source.remarks if "4 records are there twice" in r]
 
 
 def test_files_and_pipes_are_read_alike(tmp_path: Path) -> None:
