@@ -176,8 +176,8 @@ class PerfSource(TracepointSource):
             types = block.half(block.at)
             passed_over: Counter[str] = Counter()
             samples = block.at[types == RecordType.SAMPLE]
-            rows = self._events.rows(block, samples, passed_over)
-            rows = [self._repeats.without(part) for part in rows]
+            read = self._events.rows(block, samples, passed_over)
+            rows = [part for part in map(self._repeats.without, read) if len(part)]
             for end in block.rounds[-2:]:  # others cannot matter
                 self._complete_to = max(self._complete_to, at_last_round)
                 before = [part.time[part.arrival < block.start + end] for part in rows]
@@ -325,7 +325,7 @@ class OtherRecords:
             for cpu in np.unique(part.cpu).tolist():
                 newest = int(part.time[part.cpu == cpu].max())
                 self._newest[cpu] = max(self._newest.get(cpu, newest), newest)
-        if first := [int(part.time.min()) for part in rows if len(part)]:
+        if first := [int(part.time.min()) for part in rows]:
             names = [(-1, min(first), *early[2:]) for early in self._early] + names
             self._early = []
         if not names:
@@ -504,6 +504,6 @@ class Strays:
                 near += time[begin:end][hidden[begin:end]].tolist()
                 near = [one for one in near if one > 0] or [0]
                 found.append((min(near), max(near)))
-        newest = [int(part.time.max()) for part in rows if len(part)]
+        newest = [int(part.time.max()) for part in rows]
         self._newest = max([self._newest, *newest])
         return found
