@@ -76,7 +76,7 @@ def held(ours: list[Bio], truth: list[Bio], found: list[Bio], shift: int) -> Non
     # missing says: of the same I/Os, as a busy machine may have made the missing ones slow.
     whole = [io.latency for io in truth if io.latency != NEVER and not io.doubtful]
     missing, true = 1 - len(known) / len(truth), sum(whole) / len(whole)
-    mean = sum(off_by) / len(off_by)
+    mean = sum(off_by) / max(len(off_by), 1)
     assert abs(mean) <= (2 * missing + 0.02) * true + shift, (mean, true, missing)
 
 

@@ -96,10 +96,13 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
+        What is after `end`, as times of damaged records can be, counts at the end.
+
         An I/O that ends when another begins is not in flight any more. Depths below 0 (an end whose
         beginning is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
+        up, down = (np.ascontiguousarray(np.minimum(at, end)) for at in (up, down))
         if self.interval:
             latest = max([begin, *up[-1:].tolist(), *down[-1:].tolist()])
             first = max(begin - self.origin, 0) // self.interval + 1
@@ -108,7 +111,6 @@ class Depth:
         sums = np.zeros((len(edges) + 1, 4), np.int64)
         sums[:, 3] = -1
         met = np.empty(len(up), np.int64)
-        up, down = np.ascontiguousarray(up), np.ascontiguousarray(down)
         self._level = loops.depth(begin, end, self._level, up, down, edges, sums, met)
         self.met.add(met)
         time_ns, depth_ns, busy_ns = sums[:, :3].sum(axis=0).tolist()

@@ -583,3 +583,11 @@ def test_depths_are_those_of_sorting(windows, interval: int, origin: int) -> Non
     # THEN all are the same
     assert all(isinstance(span, Span) for span in made[0].spans.values())
     assert plainly(made[0]) == plainly(made[1]) == plainly(made[2])
+
+
+def test_times_of_damaged_records_make_no_intervals() -> None:
+    # GIVEN an I/O that ends days after the window in which it is said to end
+    one = Depth(0, 10)
+    # WHEN the depth is followed THEN it is in flight until the window's end, in its intervals alone
+    one.update(0, 100, np.array([50]), np.array([10**15]))
+    assert (one.whole.depth_ns, max(one.spans)) == (50, 10)
