@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.cost_loads import disk_below
+from benchmarks.cost_tools import BIOTRAIL
 from tests.support.devices import MEBIBYTE, loop, mounted, run
 
-_BIOTRAIL = [sys.executable, "-m", "biotrail.cli.main"]
 _RAM = Path("/dev/shm")
 
 READER = "--rw=randread --bs=4k --direct=1 --ioengine=psync --thinktime=100"
@@ -173,7 +173,7 @@ def recorded(name: str, directory: Path, periods: str = "8x1s") -> Path:
             pids[party] = started.pid
         time.sleep(2)
         subprocess.run(
-            [*_BIOTRAIL, "record", "-q", "-f", "--path", "--call-budget", "0", *devices, "--pause",
+            [*BIOTRAIL, "record", "-q", "-f", "--path", "--call-budget", "0", *devices, "--pause",
              f"{pids['suspect']}={periods}", "-o", str(log)],
             check=True,
         )  # fmt: skip
@@ -187,7 +187,7 @@ def _end(started: subprocess.Popen[bytes]) -> None:
 
 def row(name: str, log: Path) -> str:
     """Return the load's row of the table: its I/O, and the calls with most time."""
-    command = [*_BIOTRAIL, "blame", "--json", "--by", "process", str(log)]
+    command = [*BIOTRAIL, "blame", "--json", "--by", "process", str(log)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     found = json.loads(done.stdout)["experiment"]
     cells = [name]

@@ -6,30 +6,36 @@
     python -m benchmarks.convert_cost --from FILE --docs
     python -m benchmarks.convert_cost --remove
 
-Each load of `convert_loads` is recorded once, as root, and enlarged by repetition to some millions
-of events; logs are kept in DIR. Every conversion is a process of its own, tool after tool, round
-after round, so that what else the machine does meets all of them: medians of CPU time, all threads,
-from start to exit. blkparse and btt read the same events as blktrace's files, up to 10 million;
-perf script reads perf.data of another run of the same load, as it was recorded. Logs of more than
-10 million events are made of `--long` loads alone.
+Each load is recorded once, as root, and enlarged by repetition to some millions of events. DIR, by
+default in the user's cache, keeps `LOAD.biotrail`, `LOAD.perf.data` (another run of the same load,
+by `perf record -e 'block:*'`), and the logs that `enlarged_logs` makes of the first. Every
+conversion is a process of its own, tool after tool, round after round, so that what else the
+machine does meets all of them: medians of CPU time, all threads, from start to exit. blkparse and
+btt read the same events as blktrace's files, up to 10 million; perf script reads perf.data of
+another run of the same load, as it was recorded. Logs of more than 10 million events are made of
+`--long` loads alone.
 """
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.convert_loads import LOADS, Load, cache_directory, perf_data, recorded
 from benchmarks.convert_tools import TOOLS, Given, Tool, Used, blktrace_of, events_of_perf, run
 from benchmarks.cost_figures import numbers, words
-from benchmarks.cost_tools import ROOT
+from benchmarks.cost_tools import BIOTRAIL, ROOT
+from tests.support.devices import LoopDevice, fio_arguments, loop, make_ext4, unmount
+from tests.support.devices import run as run_command
 
 MILLION = 1_000_000
 PEERS_UP_TO = 10
@@ -66,6 +72,133 @@ class Row:
 HEAD = f"  {'':18}{'events':>14}{'M/s':>9}{'ns/event':>9}{'MiB':>9}{'B/event':>9}"
 
 
+# The loads, recorded once and kept: fio on a loop device in memory.
+
+_SIZE = "256m"
+_PERF_BUFFER_PAGES = 16384
+
+
+@dataclass(frozen=True)
+class Load:
+    """What fio does. queue: files of the device's queue/ in sysfs, and what is written there.
+
+    options: of fio, with as many I/Os as make some 200,000 to 300,000 events.
+    """
+
+    name: str
+    means: str
+    options: dict[str, object]
+    queue: dict[str, str] = field(default_factory=dict)
+    ext4: bool = False
+
+
+_ASYNC = {"ioengine": "io_uring", "iodepth": 32, "norandommap": True}
+_TOGETHER = {**_ASYNC, "iodepth_batch_submit": 32, "iodepth_batch_complete_min": 32}
+LOADS = (
+    Load(
+        "random-reads",
+        "random reads of 4 KiB, depth 32",
+        {**_ASYNC, "rw": "randread", "bs": "4k", "io_size": "240m"},
+    ),
+    Load(
+        "merged-writes",
+        "4 KiB writes in order through the page cache, written back merged",
+        {
+            **{"rw": "write", "bs": "4k", "ioengine": "psync", "direct": False, "fdatasync": 1024},
+            "loops": 2,
+        },
+        {"scheduler": "mq-deadline"},
+    ),
+    Load(
+        "fsync-mix",
+        "ext4: three reads to two writes of 16 KiB, fsync every 16 writes, four tasks",
+        {
+            **{"rw": "randrw", "rwmixread": 60, "bs": "16k", "ioengine": "psync", "direct": False},
+            **{"fsync": 16, "numjobs": 4, "io_size": "300m", "norandommap": True, "size": "32m"},
+            "invalidate": 1,
+        },
+        {"scheduler": "mq-deadline"},
+        ext4=True,
+    ),
+    Load(
+        "split-large",
+        "direct reads of 4 MiB that the device takes in pieces of 64 KiB",
+        {"rw": "randread", "bs": "4m", "ioengine": "io_uring", "iodepth": 8, "io_size": "4g"},
+        {"max_sectors_kb": "64"},
+    ),
+    Load(
+        "hot-sector",
+        "reads of one block of 4 KiB, depth 32",
+        {**_ASYNC, "rw": "randread", "bs": "4k", "size": "4k", "io_size": "240m"},
+    ),
+    Load(
+        "all-merged",
+        "direct 4 KiB writes in order, 32 in a batch, which merge under the plug",
+        {**_TOGETHER, "rw": "write", "bs": "4k", "loops": 2},
+        {"scheduler": "mq-deadline"},
+    ),
+)
+
+
+def recorded(load: Load, directory: Path) -> Path:
+    """Return the load's log, recorded now where it is not kept yet. Needs root and fio for that."""
+    log = directory / f"{load.name}.biotrail"
+    if not log.exists():
+        _may_record()
+        part = log.with_suffix(".part")
+        with _target(load) as (device, command):
+            words = [*BIOTRAIL, "record", "-q", "--force", "-d", device.name, "-o", str(part), "--"]
+            subprocess.run([*words, *command], check=True, cwd=ROOT)
+        part.replace(log)
+    return log
+
+
+def perf_data(load: Load, directory: Path) -> Path | None:
+    """Return perf.data of another run of the load, recorded where it is not kept yet.
+
+    None where perf is not installed. Raises subprocess.CalledProcessError where it cannot record.
+    """
+    data = directory / f"{load.name}.perf.data"
+    if shutil.which("perf") is None:
+        return None
+    if not data.exists():
+        _may_record()
+        part = data.with_suffix(".part")
+        with _target(load) as (device, command):
+            only = f"dev == {device.dev}"
+            words = ["perf", "record", "-q", "-a", "-m", str(_PERF_BUFFER_PAGES), "-o", str(part)]
+            words += ["-e", "block:block_bio_*", "--filter", only]
+            words += ["-e", "block:block_rq_*", "--filter", only, "--"]
+            subprocess.run([*words, *command], check=True)
+        part.replace(data)
+    return data
+
+
+def _may_record() -> None:
+    if os.geteuid() != 0:
+        sys.exit("convert_cost.py: recording the loads needs root")
+    if shutil.which("fio") is None:
+        sys.exit("convert_cost.py: needs fio: install it")
+
+
+@contextmanager
+def _target(load: Load) -> Iterator[tuple[LoopDevice, list[str]]]:
+    """Yield the load's device, and fio's command line. Device and file system are gone after it."""
+    with ExitStack() as stack:
+        device = stack.enter_context(loop(size=256 << 20))
+        for name, value in load.queue.items():
+            (Path("/sys/block") / device.name / "queue" / name).write_text(value)
+        path, options = device.path, {"size": _SIZE, **load.options}
+        if load.ext4:
+            make_ext4(device.path)
+            where = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            run_command("mount", device.path, where)
+            stack.callback(unmount, where)
+            path = str(where / "file")
+            options = {**options, "filename_format": f"{path}.$jobnum"}
+        yield device, ["fio", "--output=/dev/null", *fio_arguments(path, **options)]
+
+
 def main() -> None:
     arguments = _arguments()
     if arguments.remove:
@@ -90,7 +223,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tools", type=words, default=tools, help=", ".join(tools))
     parser.add_argument("--rounds", type=int, help="default: 5 of 1, 3 of 10 million, else 1")
     parser.add_argument("--quick", action="store_true", help="1 million events, two rounds")
-    parser.add_argument("--directory", type=Path, default=cache_directory(), help="keeps the logs")
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    kept = cache / "biotrail" / "bench-convert"
+    parser.add_argument("--directory", type=Path, default=kept, help="keeps the logs")
     parser.add_argument("--remove", action="store_true", help="only remove the kept logs")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
     parser.add_argument("--docs", action="store_true", help="put the tables into docs/")

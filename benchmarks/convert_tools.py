@@ -77,7 +77,6 @@ class Tool:
     peer: bool = False
 
     def events(self, given: Given) -> int:
-        """Return how many events it reads."""
         return given.perf_events if self.name == "perf script" else given.events
 
 
@@ -186,7 +185,6 @@ def blktrace_of(log: Path) -> tuple[Path | None, Path | None]:
 
 
 def events_of_perf(data: Path) -> int:
-    """Return how many events a perf.data file has."""
     with (
         data.open("rb") as stream,
         mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,

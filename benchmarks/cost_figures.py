@@ -44,7 +44,6 @@ class Slice:
 
     @property
     def rate(self) -> float:
-        """Units a second."""
         return self.work * 1e9 / self.ns
 
     @property
@@ -150,7 +149,6 @@ HEAD = (
 
 
 def line(row: Row) -> str:
-    """One line of the table below HEAD."""
     name = f"  {row.tool}"
     if row.skipped:
         return f"{name:34}skipped: {row.skipped[:120]}"
@@ -171,7 +169,6 @@ def number(value: float | None, width: int, digits: int) -> str:
 
 
 def parse_biotrail(said: str, size: int) -> Account:
-    """From what `biotrail record` prints at the end."""
     found = (
         re.search(form, said) for form in (r"(\d[\d,]*) events? in ", r"LOST (\d[\d,]*) events?")
     )

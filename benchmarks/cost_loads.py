@@ -16,6 +16,7 @@ UNIT = 4096
 """Bytes of one unit of work."""
 _WORKER_CPUS = Path("/sys/devices/virtual/workqueue/cpumask")
 LONGEST = 24 * 3600
+SETTLE_SECONDS = 60
 
 
 class SkippedError(Exception):
@@ -66,7 +67,6 @@ class Running:
         self._buffered = buffered
 
     def work(self) -> float:
-        """Units done so far."""
         if self._process.poll() is not None:
             raise RuntimeError(f"fio ended early, with status {self._process.returncode}")
         if self._buffered:
@@ -164,7 +164,12 @@ def _fio(load: Load, path: str, cpu: int) -> "Iterator[subprocess.Popen[bytes]]"
         [*command, *fio_arguments(path, **options)], stdin=subprocess.DEVNULL
     )
     try:
-        _settle(process.pid)
+        end = time.monotonic() + SETTLE_SECONDS
+        while len(list(Path(f"/proc/{process.pid}/task").iterdir())) < 2:  # it lays out its file
+            if time.monotonic() > end:
+                raise RuntimeError("fio did not begin its work")
+            time.sleep(0.05)
+        time.sleep(1)
         yield process
     finally:
         process.terminate()
@@ -173,14 +178,3 @@ def _fio(load: Load, path: str, cpu: int) -> "Iterator[subprocess.Popen[bytes]]"
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-
-
-def _settle(pid: int, seconds: float = 60) -> None:
-    """Until fio's job runs: it first lays out its file."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if len(list(Path(f"/proc/{pid}/task").iterdir())) > 1:
-            time.sleep(1)
-            return
-        time.sleep(0.05)
-    raise RuntimeError("fio did not begin its work")

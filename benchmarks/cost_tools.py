@@ -104,8 +104,6 @@ class Program(ABC):
 
 
 class Biotrail(Program):
-    """`biotrail record`."""
-
     program = BIOTRAIL[0]
 
     def __init__(self, name: str, *options: str) -> None:
@@ -282,7 +280,6 @@ class BlkTracer(Program):
 
 
 def all_tools() -> list[Program]:
-    """In the order of the table."""
     events = ("minimal", "lifecycle", "all")
     path = ("--events", "lifecycle", "--path")
     return [

@@ -101,15 +101,6 @@ int simulate(__u64 slots, __u64 shift, __u64 folios, __u64 most, __u64 steps, in
 """
 
 
-def _simulation(directory: Path) -> ctypes.CDLL:
-    """Compile the simulation in `directory` and load it."""
-    source = directory / "simulate.c"
-    source.write_text(SOURCE, encoding="utf-8")
-    built = source.with_suffix(".so")
-    subprocess.run(["clang", "-shared", "-fPIC", "-O2", "-o", built, source], check=True)
-    return ctypes.CDLL(str(built))
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--memory", type=int, default=64, help="GiB of memory")
@@ -121,7 +112,11 @@ def main() -> None:
     size = chosen.table << 20 if chosen.table else dirty_table(chosen.memory << 18)
     u64 = ctypes.c_uint64
     with tempfile.TemporaryDirectory() as directory:
-        simulate = _simulation(Path(directory)).simulate
+        source = Path(directory, "simulate.c")
+        source.write_text(SOURCE, encoding="utf-8")
+        built = source.with_suffix(".so")
+        subprocess.run(["clang", "-shared", "-fPIC", "-O2", "-o", built, source], check=True)
+        simulate = ctypes.CDLL(str(built)).simulate
     simulate.argtypes = [u64, u64, u64, u64, u64, ctypes.c_int, ctypes.POINTER(u64)]
     print(f"{'dirty GiB':>10}{'order':>10}{'write-backs':>13}{'not known':>12}{'wrong':>7}")
     for gib in DIRTY_GIB:

@@ -114,7 +114,6 @@ def _in_a_process(words: Sequence[str]) -> int:
 
 
 def figures_of(log: Path) -> Recording:
-    """Return the figures of a log."""
     trace = Trace(open_source(str(log)))
     return read_slots(trace, trace.lifecycles())
 

@@ -61,16 +61,6 @@ def report(folder: Path, workers: int) -> tuple[float, bytes, list[int]]:
         return seconds, out.read(), sorted(found.values(), reverse=True)
 
 
-def compare(logs: list[Path], archives: int, folder: Path, found: bytes) -> bool:
-    """Tell whether the fleet's report `found` is that of all recordings in one log; says so."""
-    whole = folder / "whole.biotrail"
-    concatenate(logs, archives, whole)
-    number, different = compared(json.loads(found), reported(whole))
-    print(f"{number} figures compared with report on one log of all, {len(different)} differ")
-    print("\n".join(different[:20]))
-    return not different
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("logs", nargs="+", type=Path, help="recordings of about 1 M events")
@@ -98,7 +88,16 @@ def main() -> None:
         equal = len(set(reports)) == 1
         print("the reports are equal" if equal else "THE REPORTS DIFFER")
         if given.whole:
-            equal &= compare(given.logs, given.archives, folder, reports[0])
+            whole = folder / "whole.biotrail"
+            concatenate(given.logs, given.archives, whole)
+            biotrail = str(Path(sys.executable).with_name("biotrail"))
+            text = subprocess.check_output([biotrail, "report", "--json", str(whole)])
+            number, different = compared(json.loads(reports[0]), json.loads(text))
+            print(
+                f"{number} figures compared with report on one log of all, {len(different)} differ"
+            )
+            print("\n".join(different[:20]))
+            equal &= not different
     sys.exit(0 if equal else 1)
 
 
@@ -131,14 +130,6 @@ def concatenate(logs: Sequence[Path], number: int, out: Path) -> None:
                 end = end_later(reader.end or {}, shift)
             further += rings[at % len(logs)]
         writer.close(end)
-
-
-def reported(log: Path) -> dict[str, Any]:
-    """Return what `biotrail report --json` says of a log."""
-    biotrail = str(Path(sys.executable).with_name("biotrail"))
-    text = subprocess.check_output([biotrail, "report", "--json", str(log)])
-    found: dict[str, Any] = json.loads(text)
-    return found
 
 
 def figures(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:

@@ -21,15 +21,13 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from benchmarks.cost_tools import BIOTRAIL, ROOT
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.outputs.otf2 import convert as otf2
 from biotrail.converters.outputs.parquet import archive
 from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from tests.support.devices import LoopDevice, fio_arguments, loop
-
-ROOT = Path(__file__).resolve().parents[1]
-BIOTRAIL = (sys.executable, "-m", "biotrail.cli.main")
 
 BLKTRACE = """
 mountpoint -q /sys/kernel/debug || mount -t debugfs debugfs /sys/kernel/debug
@@ -95,39 +93,32 @@ def cpu_seconds(who: int) -> float:
 
 
 def convert(log: Path, directory: Path) -> list[Figure]:
-    """Associate alone, then convert; the log's size counts per event, then the trace's."""
-    trace, before = Trace(log), cpu_seconds(resource.RUSAGE_SELF)
+    """Associate alone, then convert; the log's size counts per event, then the output's."""
+    times = [cpu_seconds(resource.RUSAGE_SELF)]
+
+    def used() -> float:
+        times.append(cpu_seconds(resource.RUSAGE_SELF))
+        return times[-1] - times[-2]
+
+    trace = Trace(log)
     for _ in trace.lifecycles():
         pass
-    events, middle = trace.account.total, cpu_seconds(resource.RUSAGE_SELF)
-    out = directory / "bench.pftrace"
-    trace = Trace(log)
+    events = trace.account.total
+    figures = [Figure("log; events to lifecycles", events, log.stat().st_size, used())]
+    out, trace = directory / "bench.pftrace", Trace(log)
     with out.open("wb") as stream:
         perfetto.convert(trace.lifecycles(), trace.context, stream)
-    after = cpu_seconds(resource.RUSAGE_SELF)
-    figures = [
-        to_archive(log, directory, events),
-        Figure("log; events to lifecycles", events, log.stat().st_size, middle - before),
-        Figure("log to Perfetto trace", events, out.stat().st_size, after - middle),
-    ]
-    return [*figures, to_otf2(log, directory)] if find_spec("_otf2") else figures
-
-
-def to_archive(log: Path, directory: Path, events: int) -> Figure:
-    out, before = directory / "bench.parquet", cpu_seconds(resource.RUSAGE_SELF)
+    figures.append(Figure("log to Perfetto trace", events, out.stat().st_size, used()))
+    out = directory / "bench.parquet"
     with out.open("wb") as stream:
         archive.write(open_source(log), stream)
-    used = cpu_seconds(resource.RUSAGE_SELF) - before
-    return Figure("log to Parquet archive", events, out.stat().st_size, used)
-
-
-def to_otf2(log: Path, directory: Path) -> Figure:
-    trace, before = Trace(log), cpu_seconds(resource.RUSAGE_SELF)
-    out = directory / "bench.otf2"
-    otf2.convert(trace.lifecycles(), trace.context, out)
-    used = cpu_seconds(resource.RUSAGE_SELF) - before
-    size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
-    return Figure("log to OTF2 archive", trace.account.total, size, used)
+    figures.insert(0, Figure("log to Parquet archive", events, out.stat().st_size, used()))
+    if find_spec("_otf2"):
+        out, trace = directory / "bench.otf2", Trace(log)
+        otf2.convert(trace.lifecycles(), trace.context, out)
+        size = sum(path.stat().st_size for path in out.rglob("*") if path.is_file())
+        figures.append(Figure("log to OTF2 archive", events, size, used()))
+    return figures
 
 
 def blktrace(device: LoopDevice, seconds: int, directory: Path) -> Figure | str:

@@ -80,7 +80,6 @@ def least(act: Callable[[], object], rounds: int) -> float:
 
 
 def measure(cpus: int, rounds: int) -> str:
-    """Return the line of a number of CPUs."""
     rings, losses = FilledRings(cpus), LossCounters(0)
     sizes = rings.sizes
 

@@ -148,8 +148,6 @@ def read_log(path: Path) -> Written:
 
 
 def summarize(setting: Setting, runs: Sequence[Run]) -> Row:
-    """The runs of one setting, at least one."""
-
     def median(figure: Callable[[Run], float]) -> float:
         return statistics.median(map(figure, runs))
 
@@ -215,7 +213,6 @@ class Recorder(Biotrail):
 
     @property
     def pid(self) -> int:
-        """Of the recorder that runs."""
         assert self._process is not None
         return self._process.pid
 

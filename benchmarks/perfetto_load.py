@@ -39,8 +39,13 @@ def main() -> None:
     print(f"{platform.node()}, Linux {platform.release()}, {os.cpu_count()} CPUs")
     with tempfile.TemporaryDirectory(prefix="biotrail-load-") as directory:
         log, trace = Path(directory, "long.biotrail"), Path(directory, "long.pftrace")
-        short = asked.log or recorded(Path(directory), asked.path)
-        enlarge(short, math.ceil(asked.bios / count(short)), log)
+        short = asked.log
+        if short is None:
+            with loop(size=256 << 20) as device:
+                path = ["--path"] if asked.path else []
+                short = record(device, 1, Path(directory), *path)
+        bios = sum(len(window.bios) for window in Trace(short).lifecycles())
+        enlarge(short, math.ceil(asked.bios / bios), log)
         try:
             biotrail(["convert", "--detail", asked.detail, str(log), "-o", str(trace)])
         except SystemExit as end:
@@ -48,17 +53,6 @@ def main() -> None:
                 raise
         log.unlink()
         measure(trace, asked.detail, asked.sql)
-
-
-def recorded(directory: Path, path: bool) -> Path:
-    """A recording of a second."""
-    with loop(size=256 << 20) as device:
-        return record(device, 1, directory, *(["--path"] if path else []))
-
-
-def count(log: Path) -> int:
-    """How many bios a log has."""
-    return sum(len(window.bios) for window in Trace(log).lifecycles())
 
 
 def measure(trace: Path, detail: str, sql: bool) -> None:
@@ -73,16 +67,13 @@ def measure(trace: Path, detail: str, sql: bool) -> None:
         for page in PAGES if sql else ():
             text = (ROOT / "docs" / page).read_text(encoding="utf-8")
             for title, query in re.findall(r"([^\n]+)\n\n```sql\n(.*?)```", text, re.DOTALL):
-                print(f"{timed(engine, query):>10}  {page}: {title[:70]}", flush=True)
-
-
-def timed(engine: Engine, query: str) -> str:
-    before = engine.cpu_time()
-    try:
-        engine.query(query)
-    except EngineError as error:
-        return str(error).splitlines()[-1]
-    return f"{engine.cpu_time() - before:.2f} s"
+                before = engine.cpu_time()
+                try:
+                    engine.query(query)
+                    took = f"{engine.cpu_time() - before:.2f} s"
+                except EngineError as error:
+                    took = str(error).splitlines()[-1]
+                print(f"{took:>10}  {page}: {title[:70]}", flush=True)
 
 
 if __name__ == "__main__":

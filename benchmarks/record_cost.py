@@ -84,7 +84,6 @@ def _arguments() -> argparse.Namespace:
 
 
 def describe() -> str:
-    """The machine, in a line."""
     model = next(
         (
             x.partition(": ")[2]

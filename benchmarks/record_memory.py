@@ -51,17 +51,12 @@ def recorded(options: Sequence[str], limit: int | None = None) -> tuple[int, int
         peak = group / ("memory.max_usage_in_bytes" if v1 else "memory.peak")
         return done.returncode, int(peak.read_text())
     finally:
-        _remove(group)
-
-
-def _remove(group: Path) -> None:
-    """Remove a cgroup, once the kernel has forgotten its processes."""
-    for _ in range(100):
-        try:
-            group.rmdir()
-            return
-        except OSError:
-            time.sleep(0.05)
+        for _ in range(100):  # until the kernel has forgotten its processes
+            try:
+                group.rmdir()
+                break
+            except OSError:
+                time.sleep(0.05)
 
 
 def least_limit(options: Sequence[str]) -> int:
@@ -75,7 +70,6 @@ def least_limit(options: Sequence[str]) -> int:
 
 
 def main() -> None:
-    """Print the table."""
     print("| recorded | default rings | smallest rings | records from a limit of |")
     print("|---|---|---|---|")
     for name, options in SETS.items():

@@ -270,7 +270,6 @@ HEAD = (
 
 
 def line(row: Row) -> str:
-    """One line of the table below HEAD."""
     steps = "".join(f"{row.steps[step]:>10.1f}" for step in STEPS)
     return (
         f"{row.log[-26:] + ', ' + str(row.level):32}{row.records:>11,}{row.bytes_per_record:>6.1f}"
@@ -279,7 +278,6 @@ def line(row: Row) -> str:
 
 
 def drained_line(row: Drained) -> str:
-    """One line of full rings emptied."""
     return (
         f"{row.log[-26:] + ', ' + str(row.level):32}{row.helpers} helpers:{row.records:6.1f} M "
         f"records/s,{row.cpu:6.1f} ns CPU a record"

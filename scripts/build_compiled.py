@@ -57,20 +57,6 @@ COMPILED = (
 """Modules to compile; setup.py reads them here."""
 
 
-def sources_of(module: str) -> list[Path]:
-    """Return the paths of what a module is made of.
-
-    Cython is part of it: what modules share fits those of the same version alone.
-    """
-    cython = find_spec("Cython")
-    common = [Path(cython.origin)] if cython and cython.origin else []
-    if module == SHARED:
-        return common
-    if module == join_parts.MODULE:
-        return [*join_parts.sources(ROOT), *common]
-    return [_path_of(module), *common]
-
-
 def _path_of(module: str) -> Path:
     return ROOT / (module.replace(".", "/") + ".py")
 
@@ -145,24 +131,20 @@ def build(modules: list[str]) -> None:
             print(f"build_compiled: {result_of(module).relative_to(ROOT)}")
 
 
-def remove_others(module: str) -> None:
-    """Remove results with another suffix, which Python may prefer to the newest."""
-    result = result_of(module)
-    for other in result.parent.glob(f"{result.name.partition('.')[0]}.*.so"):
-        if other != result:
-            other.unlink()
-
-
 def main() -> int:
     """Compile what is older than its source."""
     os.chdir(ROOT)
     modules = (SHARED, *COMPILED)
-    old = [
-        m
-        for m in modules
-        if not result_of(m).exists()
-        or result_of(m).stat().st_mtime < max((s.stat().st_mtime for s in sources_of(m)), default=0)
-    ]
+    # Cython is part of what each is made of: what modules share fits those of the same version.
+    cython = find_spec("Cython")
+    common = [Path(cython.origin)] if cython and cython.origin else []
+    old = []
+    for module in modules:
+        own = [] if module == SHARED else [_path_of(module)]
+        sources = [*(join_parts.sources(ROOT) if module == join_parts.MODULE else own), *common]
+        newest = max((source.stat().st_mtime for source in sources), default=0)
+        if not result_of(module).exists() or result_of(module).stat().st_mtime < newest:
+            old.append(module)
     try:
         if old:
             build(old)
@@ -171,8 +153,11 @@ def main() -> int:
             result_of(module).unlink(missing_ok=True)
         print(f"build_compiled: not compiled: {error}; {NEEDED}", file=sys.stderr)
         return 1
-    for module in modules:
-        remove_others(module)
+    for result in map(result_of, modules):
+        # Results with another suffix Python may prefer to the newest.
+        for other in result.parent.glob(f"{result.name.partition('.')[0]}.*.so"):
+            if other != result:
+                other.unlink()
     return 0
 
 

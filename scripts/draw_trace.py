@@ -48,7 +48,6 @@ class Track:
 
 
 def load(path: Path) -> dict[int, Track]:
-    """All tracks of a trace by uuid."""
     trace = pb.Trace()
     trace.ParseFromString(path.read_bytes())
     tracks: dict[int, Track] = {}
@@ -128,17 +127,14 @@ class Picture:
         self._y = 8
 
     def x(self, ts: int) -> float:
-        """Where a time is, in pixels."""
         inside = min(max(ts - self._begin, 0), self._span)
         return LEFT + inside / self._span * (WIDTH - LEFT - 10)
 
     def heading(self, text: str) -> None:
-        """A line of its own."""
         self._text(8, self._y + 12, text, bold=True)
         self._y += 20
 
     def graph(self, track: Track) -> None:
-        """A counter as a step graph."""
         end = self._begin + self._span
         before = [(self._begin, v) for ts, v in track.samples if ts < self._begin][-1:]
         points = before + [s for s in track.samples if self._begin <= s[0] <= end]
@@ -184,7 +180,6 @@ class Picture:
         self._parts.append(f'<text x="{x:.1f}" y="{y}"{style}>{escape(text)}</text>')
 
     def svg(self) -> str:
-        """The whole picture."""
         head = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {self._y + 8}" '
             'font-family="sans-serif" font-size="12">'

@@ -65,7 +65,6 @@ _C_FUNCTION = "@cython.cfunc\n@cython.exceptval(check=False)\n"
 
 
 def folder(root: Path) -> Path:
-    """Return the folder of the package."""
     return root / "biotrail" / "converters" / "match"
 
 
@@ -80,7 +79,6 @@ def _schema(root: Path) -> Path:
 
 
 def joined(root: Path) -> tuple[str, str]:
-    """Return the module's source and its declarations (.pxd)."""
     trees = {
         name: ast.parse((folder(root) / f"{name}.py").read_text(encoding="utf-8"))
         for name in (NUMBERS, LIVES, TABLES, *PARTS)
@@ -111,7 +109,11 @@ def _numbers(tree: ast.Module, only: tuple[str, ...] = ()) -> dict[str, str]:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             name = node.targets[0].id
             if name in only if only else name.isupper():
-                found[name] = _literal(eval(compile(ast.Expression(node.value), name, "eval")))
+                value = eval(compile(ast.Expression(node.value), name, "eval"))
+                found[name] = str(value)
+                if value >= 1 << 31:  # larger literals are Python's objects to Cython
+                    kind = "int64" if value < 1 << 63 else "uint64"
+                    found[name] = f"cython.cast({kind}, {value})"
     return found
 
 
@@ -126,13 +128,6 @@ def _places(tree: ast.Module) -> dict[str, str]:
         if isinstance(rule, ast.Call)
     ]
     return {name: str(place) for place, name in enumerate(names)}
-
-
-def _literal(value: int) -> str:
-    """Return a number as C has it: larger literals are Python's objects to Cython."""
-    if value < 1 << 31:
-        return str(value)
-    return f"cython.cast({'int64' if value < 1 << 63 else 'uint64'}, {value})"
 
 
 def _function(node: ast.FunctionDef, lines: list[str]) -> str:
@@ -201,6 +196,5 @@ def _rows(tree: ast.Module) -> str:
 
 
 def _type(annotation: ast.expr) -> str:
-    """Return the C type of a field."""
     name = annotation.value if isinstance(annotation, ast.Constant) else ast.unparse(annotation)
     return "note_s" if name == "Note" else str(name)

@@ -33,7 +33,6 @@ WHY = """[...document.querySelectorAll('.pf-details-shell *')]
 
 
 def converted(folder: Path, name: str, *arguments: str) -> Path:
-    """The trace that `biotrail convert` makes."""
     trace = folder / f"{name}.pftrace"
     try:
         biotrail(["convert", *arguments, "-o", str(trace)])
@@ -82,7 +81,6 @@ def steps(trace: Path, *made: str) -> None:
 
 
 def main() -> None:
-    """Make the steps of the command line, or the pictures."""
     if len(sys.argv) > 1:
         steps(Path(sys.argv[1]), *sys.argv[2:])
         return

@@ -14,7 +14,6 @@ NEEDS = {}  # filled in: python, machine, glibc, size
 
 
 def fail(message):
-    """End with one message."""
     sys.stderr.write("biotrail: error: %s\n" % message)
     sys.exit(1)
 

@@ -9,7 +9,7 @@ import click
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
-from biotrail.cli.options.recordings import Recording, open_recordings, without_log_ending
+from biotrail.cli.options.recordings import open_recordings, without_log_ending
 from biotrail.recorder.schema.errors import ConversionError
 from biotrail.text import units, values
 from biotrail.text.printing import say_all
@@ -125,14 +125,24 @@ def command(logs: tuple[str, ...], asked: ArchiveOptions) -> int:
     if target is None:
         target = without_log_ending(recordings[0].paths[0]) + SUFFIX
     with terminated_as_interrupted():
-        if target.endswith(SUFFIX):
-            _file(recordings, target, asked)
-        else:
-            from biotrail.cli.archiving.dataset import add
+        tables = chosen(asked.tables)
+        from biotrail.cli.archiving.dataset import add, file_lines, write_events
 
-            tables = chosen(asked.tables)
-            added = add(recordings, Path(target), tables, asked.reading, asked.level, asked.force)
-            say_all(added)
+        if not target.endswith(SUFFIX):
+            say_all(add(recordings, Path(target), tables, asked.reading, asked.level, asked.force))
+            return 0
+        if asked.tables is not None and tables != ("events",):
+            raise click.UsageError(
+                "a file holds events; give -o a directory for bios and requests, or use "
+                "`biotrail export`"
+            )
+        if len(recordings) > 1:
+            raise ConversionError(
+                f"{recordings[0].paths[0]} and {recordings[1].paths[0]} are of two recordings, and "
+                "a file holds one: give -o a directory, or archive them one by one"
+            )
+        events = write_events(recordings[0], target, asked.level, asked.force)
+        say_all(file_lines(target, events, recordings[0].trace.reader))
     return 0
 
 
@@ -142,21 +152,3 @@ def chosen(tables: str | None) -> tuple[str, ...]:
     if unknown := [name for name in names if name not in TABLES]:
         raise click.UsageError(f"{unknown[0]!r} is no table; there are: {', '.join(TABLES)}")
     return names
-
-
-def _file(recordings: list[Recording], target: str, asked: ArchiveOptions) -> None:
-    if asked.tables is not None and chosen(asked.tables) != ("events",):
-        raise click.UsageError(
-            "a file holds events; give -o a directory for bios and requests, or use "
-            "`biotrail export`"
-        )
-    if len(recordings) > 1:
-        raise ConversionError(
-            f"{recordings[0].paths[0]} and {recordings[1].paths[0]} are of two recordings, and a "
-            "file holds one: give -o a directory, or archive them one by one"
-        )
-    from biotrail.cli.archiving.dataset import file_lines, write_events
-
-    [recording] = recordings
-    events = write_events(recording, target, asked.level, asked.force)
-    say_all(file_lines(target, events, recording.trace.reader))

@@ -74,7 +74,26 @@ def command(directory: str) -> None:
             "CPU time."
         )
         say()
-    _show(log, place)
+    trace = Trace(log)
+    reporter = Reporter(trace.context)
+    target = place / Path(SAMPLE).with_suffix(".pftrace")
+    with output.replacing(target, force=True) as stream:
+        converted = perfetto.convert(
+            reporter.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
+        )
+    report, screen = reporter.finish(trace), console()
+    for table in (operations(report, screen.width), processes(report, screen.width)):
+        screen.print(table)
+        screen.print()
+    for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
+        say(line)
+    say()
+    say(f"Log:   {log}")
+    say(f"Trace: {target} ({units.size(target.stat().st_size)}, perfetto)")
+    say(f"Where the time goes: biotrail report {log}")
+    say(f"See every bio: biotrail view {target}")
+    say("or drop the trace here; it stays in your browser:")
+    say(f"  {address(UI, view=converted.view)}")
 
 
 def _record(log: Path) -> Summary:
@@ -131,26 +150,3 @@ def _usable(path: Path) -> bool:
     except ProbeError:
         return False
     return True
-
-
-def _show(log: Path, place: Path) -> None:
-    trace = Trace(log)
-    reporter = Reporter(trace.context)
-    target = place / Path(SAMPLE).with_suffix(".pftrace")
-    with output.replacing(target, force=True) as stream:
-        summary = perfetto.convert(
-            reporter.watch(trace.lifecycles()), trace.context, stream, stacks=trace.stacks
-        )
-    report, screen = reporter.finish(trace), console()
-    for table in (operations(report, screen.width), processes(report, screen.width)):
-        screen.print(table)
-        screen.print()
-    for line in [*tallies.certainty_lines(trace), *tallies.loss_lines(trace)]:
-        say(line)
-    say()
-    say(f"Log:   {log}")
-    say(f"Trace: {target} ({units.size(target.stat().st_size)}, perfetto)")
-    say(f"Where the time goes: biotrail report {log}")
-    say(f"See every bio: biotrail view {target}")
-    say("or drop the trace here; it stays in your browser:")
-    say(f"  {address(UI, view=summary.view)}")

@@ -100,73 +100,55 @@ def command(log: str, form: str, kinds: frozenset[int] | None, cut: Cut, limit: 
     out = sys.stdout
     with opened(log, cut) as source:
         trace = source.trace
-        choice = Choice(trace.context, kinds, cut.devices)
+        windows = _windows(trace, kinds, cut.devices)
+        rows = (row for events, _ in windows for row in _rows(trace, events))
+        texts: Iterator[str]
         if form == "blkparse":
-            texts = (shown(line) for line in _blkparse(trace, choice))
+            from biotrail.converters.outputs.blktrace import blkparse
+
+            texts = map(shown, blkparse.lines(windows, trace.context, trace.tasks))
         elif form == "json":
-            texts = (as_json(row) for row in rows(trace, choice))
+            texts = (as_json(row) for row in rows)
         else:
-            texts = (shown(_text(row)) for row in rows(trace, choice))
+            texts = (shown(_text(row)) for row in rows)
         for text in islice(texts, limit or None):
             out.write(text + "\n")  # click.echo would flush each line
         if limit and next(texts, None) is not None:
             say("biotrail: more records follow: --limit 0 shows all", err=True)
 
 
-def _blkparse(trace: Trace, choice: "Choice") -> Iterator[str]:
-    from biotrail.converters.outputs.blktrace import blkparse
-
-    tasks = trace.tasks
-
-    def wanted() -> Iterator[tuple[Events, int]]:
-        for events, end in trace.events(WINDOW_EVENTS):
-            tasks.add_records(events)
-            yield events.take(choice.mask(events)), end
-
-    return blkparse.lines(wanted(), trace.context, tasks)
-
-
-class Choice:
-    def __init__(
-        self, context: Context, kinds: frozenset[int] | None = None, devices: Collection[str] = ()
-    ) -> None:
-        self._kinds = None if kinds is None else np.array(sorted(kinds), dtype=np.uint8)
-        self._context = context
-        self._devices = devices
-
-    def mask(self, events: Events) -> Bool:
-        wanted = np.ones(len(events), dtype=np.bool_)
-        if self._kinds is not None:
-            wanted &= np.isin(events.kind, self._kinds)
-        if self._devices:
-            wanted &= np.any([self._on_device(name, events) for name in self._devices], axis=0)
-        return wanted
-
-    def _on_device(self, name: str, events: Events) -> Bool:
-        """Return a mask (n,) of events on a device, which may have been added while recording."""
-        dev = device_named(self._context, name)
-        if dev not in self._context.devices:
-            known = ", ".join(sorted(map(self._context.device_name, self._context.devices)))
-            raise ConversionError(f"the log has no device {name}; it has {known or 'none'}")
-        entry = self._context.devices[dev]
-        disk = self._context.disk_of(dev)
-        on_disk: Bool = events.dev == disk
-        if disk == dev or "start" not in entry:
-            return on_disk
-        first = np.uint64(entry["start"])
-        last = first + np.uint64(entry["sectors"])
-        inside: Bool = (events.sector >= first) & (events.sector < last)
-        return on_disk & inside
-
-
-def rows(trace: Trace, choice: Choice) -> Iterator[Row]:
-    for events, _ in trace.events(window_events=WINDOW_EVENTS):
+def _windows(
+    trace: Trace, kinds: frozenset[int] | None, devices: Collection[str]
+) -> Iterator[tuple[Events, int]]:
+    """Yield (events of these kinds and devices, ns up to which they are complete) of the log."""
+    for events, end in trace.events(WINDOW_EVENTS):
         trace.tasks.add_records(events)
-        wanted = events.take(choice.mask(events))
-        yield from _window_rows(trace, wanted, trace.start)
+        wanted = np.ones(len(events), dtype=np.bool_)
+        if kinds is not None:
+            wanted &= np.isin(events.kind, np.array(sorted(kinds), dtype=np.uint8))
+        if devices:
+            wanted &= np.any([_on_device(trace.context, one, events) for one in devices], axis=0)
+        yield events.take(wanted), end
 
 
-def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
+def _on_device(context: Context, name: str, events: Events) -> Bool:
+    """Return a mask (n,) of events on a device, which may have been added while recording."""
+    dev = device_named(context, name)
+    if dev not in context.devices:
+        known = ", ".join(sorted(map(context.device_name, context.devices)))
+        raise ConversionError(f"the log has no device {name}; it has {known or 'none'}")
+    entry = context.devices[dev]
+    disk = context.disk_of(dev)
+    on_disk: Bool = events.dev == disk
+    if disk == dev or "start" not in entry:
+        return on_disk
+    first = np.uint64(entry["start"])
+    last = first + np.uint64(entry["sectors"])
+    inside: Bool = (events.sector >= first) & (events.sector < last)
+    return on_disk & inside
+
+
+def _rows(trace: Trace, events: Events) -> list[Row]:
     found: list[Row] = [{}] * len(events)
     for number in np.unique(events.kind).tolist():
         kind = Kind(number)
@@ -188,14 +170,17 @@ def _window_rows(trace: Trace, events: Events, start_ns: int) -> list[Row]:
             columns["key"] = [names.key(*key) for key in zip(pairs, key0, key1, strict=True)]
             columns["by_text"] = [names.by(*value) for value in zip(pairs, by, strict=True)]
         if "tid" in columns:
-            columns["comm"] = columns.get("comm") or _comms(trace, records["tid"], events.ts[at])
+            if not columns.get("comm"):  # the name that each thread had then
+                names_then, tasks = trace.tasks.table().comm, trace.tasks
+                places = tasks.rows(records["tid"], events.ts[at]).tolist()
+                columns["comm"] = [names_then[row] if row >= 0 else None for row in places]
             for name in {"tid", "tgid"} & columns.keys():
                 columns[name] = [known_id(number) for number in columns[name]]
         letter, name = BY_KIND[kind].letter, BY_KIND[kind].name
         for row, values in zip(at.tolist(), zip(*columns.values(), strict=True), strict=True):
             found[row] = {
                 "time_ns": int(events.ts[row]),
-                "seconds": (int(events.ts[row]) - start_ns) / 1e9,
+                "seconds": (int(events.ts[row]) - trace.start) / 1e9,
                 "cpu": None if events.cpu[row] == NO_CPU else int(events.cpu[row]),
                 "kind": letter,
                 "name": name,
@@ -232,12 +217,6 @@ def _columns(context: Context, records: np.ndarray[Any, np.dtype[np.void]]) -> d
 
 
 _ROLE_NAMES = {Role.ENTRY: "entry", Role.RETURN: "return", Role.EVENT: "tracepoint"}
-
-
-def _comms(trace: Trace, tid: Any, ts: Any) -> list[str | None]:
-    """Return the name that each thread had then. tid, ts: columns of records; ts in ns."""
-    names = trace.tasks.table().comm
-    return [names[row] if row >= 0 else None for row in trace.tasks.rows(tid, ts).tolist()]
 
 
 def _text(row: Row) -> str:

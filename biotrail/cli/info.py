@@ -24,7 +24,6 @@ from biotrail.text import tallies, units
 from biotrail.text.printing import say_all, say_json
 from biotrail.text.record.left_out import filters_text, left_out_text, let_pass_text, read_left_out
 
-_SCHEMA_KEYS = ("schema",)
 _WIDTH = 14
 
 
@@ -74,7 +73,7 @@ def facts(trace: Trace) -> dict[str, Any]:
     span = account.last_ns - account.first_ns if account.first_ns >= 0 else 0
     return {
         "size": trace.reader.size,
-        "header": {k: v for k, v in header.items() if k not in _SCHEMA_KEYS},
+        "header": {k: v for k, v in header.items() if k != "schema"},
         "end": trace.reader.end,
         "time": {
             "first_ns": account.first_ns,
@@ -91,15 +90,34 @@ def facts(trace: Trace) -> dict[str, Any]:
 
 
 def lines(log: str, trace: Trace) -> list[str]:
-    return [
+    account, table = trace.account, device_kinds(trace)
+    counts = account.by_letter()
+    found = [
         *_origin_lines(log, trace),
         "",
-        *_event_lines(trace),
+        _field("events", units.count(account.total)),
+        *(
+            f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
+            for r in RECORDS
+            if r.letter in counts
+        ),
         "",
-        *_listed("missing", tallies.loss_lines(trace), "nothing"),
-        "",
-        *_account_lines(trace),
+        "devices" if table else _field("devices", "none"),
     ]
+    for dev, kinds in table.items():
+        each = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
+        found.append(f"  {trace.context.device_label(dev):<20}  {each}")
+    found += ["", *_listed("missing", tallies.loss_lines(trace), "nothing")]
+    found += ["", "account of every event"]
+    for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
+        found.append(f"  {units.count(number):>14}  {reason}")
+    found += [_field("own I/O", line) for line in tallies.own_lines(trace)]
+    found += _listed("certainty", tallies.certainty_lines(trace), "no block I/O")
+    seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
+    for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():
+        if certainty in seen:
+            found.append(f"  {certainty:>12}  {meaning}")
+    return found
 
 
 def _field(name: str, value: str) -> str:
@@ -308,39 +326,7 @@ def _cost_lines(trace: Trace) -> list[str]:
     return [*found, *([_field("left out", left_out)] if left_out else [])]
 
 
-def _event_lines(trace: Trace) -> list[str]:
-    counts, table = trace.account.by_letter(), device_kinds(trace)
-    found = [
-        _field("events", units.count(trace.account.total)),
-        *(
-            f"  {r.letter}  {r.name:<16}{units.count(counts[r.letter]):>14}"
-            for r in RECORDS
-            if r.letter in counts
-        ),
-        "",
-        "devices" if table else _field("devices", "none"),
-    ]
-    for dev, kinds in table.items():
-        each = "  ".join(f"{letter} {units.count(n)}" for letter, n in kinds.items())
-        found.append(f"  {trace.context.device_label(dev):<20}  {each}")
-    return found
-
-
 def _listed(name: str, items: Sequence[str], none: str = "") -> list[str]:
     """Return the items below each other behind a name; without any `none`, or nothing at all."""
     found = items or ([none] if none else [])
     return [_field("" if place else name, text) for place, text in enumerate(found)]
-
-
-def _account_lines(trace: Trace) -> list[str]:
-    account = trace.account
-    found = ["account of every event"]
-    for reason, number in sorted(account.by_reason().items(), key=lambda item: -item[1]):
-        found.append(f"  {units.count(number):>14}  {reason}")
-    found += [_field("own I/O", line) for line in tallies.own_lines(trace)]
-    found += _listed("certainty", tallies.certainty_lines(trace), "no block I/O")
-    seen = {c for t in (account.bios, account.requests, account.edges) for c in t if t[c]}
-    for certainty, meaning in tallies.CERTAINTY_MEANINGS.items():
-        if certainty in seen:
-            found.append(f"  {certainty:>12}  {meaning}")
-    return found

@@ -11,8 +11,6 @@ import io
 import os
 import re
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
@@ -79,8 +77,16 @@ class LazyGroup(click.Group):
             return None
         # What is imported stays: the collector need not look through it, now or ever again.
         gc.disable()
-        with _one_thread():
+        # Without the threads of numpy's BLAS: they take memory, and keep rights we give up.
+        given = os.environ.get(_BLAS_THREADS)
+        os.environ[_BLAS_THREADS] = "1"
+        try:
             command = importlib.import_module(f"biotrail.cli.{cmd_name}").command
+        finally:
+            if given:
+                os.environ[_BLAS_THREADS] = given
+            else:
+                del os.environ[_BLAS_THREADS]
         gc.freeze()
         gc.enable()
         return command if isinstance(command, click.Command) else None
@@ -116,20 +122,6 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(_COMMANDS.items()))
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    """Import numpy without its BLAS's threads: they take memory, and keep rights we give up."""
-    given = os.environ.setdefault(_BLAS_THREADS, "")
-    os.environ[_BLAS_THREADS] = "1"
-    try:
-        yield
-    finally:
-        if given:
-            os.environ[_BLAS_THREADS] = given
-        else:
-            del os.environ[_BLAS_THREADS]
 
 
 @click.group(
@@ -217,12 +209,13 @@ def _run(arguments: list[str] | None) -> int:
         # A probe's error ends with the lines of the kernel's verifier or of the compiler.
         lines = str(error).split("\n") if isinstance(error, ProbeError) else [str(error)]
         return _failed(*lines)
-    except MemoryError as error:
-        return _without_memory(str(error))
-    except ImportError as error:
-        if not _UNMAPPED.search(str(error)):
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and not _UNMAPPED.search(str(error)):
             raise
-        return _without_memory("a library could not be loaded")
+        unloaded = isinstance(error, ImportError)
+        reason = "a library could not be loaded" if unloaded else str(error)
+        why = f": {reason}" if reason else ""
+        return _failed(f"there was not enough memory{why}; {_LESS_MEMORY}")
     except RuntimeError as error:
         if str(error) != "can't start new thread":
             raise
@@ -234,10 +227,6 @@ def _run(arguments: list[str] | None) -> int:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(f"{where}{error.strerror or error}")
     return status if isinstance(status, int) else 0
-
-
-def _without_memory(reason: str) -> int:
-    return _failed(f"there was not enough memory{f': {reason}' if reason else ''}; {_LESS_MEMORY}")
 
 
 def _failed(message: str, *further: str, status: int = ERROR_STATUS) -> int:

@@ -34,7 +34,19 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     intact = True
     status = StatusLine()
-    paths = _each(logs, status)
+    paths: list[str] = []
+    for log in logs:
+        if is_url(log):
+            from biotrail.converters.inputs.parquet.locations import expand
+
+            paths += expand(log)
+            continue
+        inside = []
+        for found_path in Path(log).rglob("*.parquet") if os.path.isdir(log) else ():
+            inside.append(str(found_path))
+            status.show(f"looking for files in {log}: {units.count(len(inside))}")
+        paths += sorted(inside) or [log]
+    status.clear()
     for place, path in enumerate(paths, 1):
         status.show(f"verifying {place} of {len(paths)}: {path}")
         found = check(path)
@@ -45,23 +57,6 @@ def command(logs: tuple[str, ...], as_json: bool) -> int:
         else:
             say(_line(found))
     return 0 if intact else ERROR_STATUS
-
-
-def _each(logs: tuple[str, ...], status: StatusLine) -> list[str]:
-    found = []
-    for log in logs:
-        if is_url(log):
-            from biotrail.converters.inputs.parquet.locations import expand
-
-            found += expand(log)
-            continue
-        inside = []
-        for path in Path(log).rglob("*.parquet") if os.path.isdir(log) else ():
-            inside.append(str(path))
-            status.show(f"looking for files in {log}: {units.count(len(inside))}")
-        found += sorted(inside) or [log]
-    status.clear()
-    return found
 
 
 def _line(found: Finding) -> str:

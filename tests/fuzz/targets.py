@@ -47,6 +47,7 @@ from tests.fuzz.borders import within
 from tests.fuzz.fuzz_mending import mended
 from tests.support.metrics_scrapes import exposed
 from tests.support.read_cost import Counting, check, counted
+from tests.support.sources import Pipe
 
 COMMANDS = frozenset(name.encode() for name in cli.list_commands(click.Context(cli)))
 ANSWERING = frozenset({b"verify", b"doctor"})
@@ -55,13 +56,6 @@ FILE = "@"
 """This word of a command line stands for the fuzzed file."""
 _WORDS_AT_MOST = 16
 _STATUSES = (0, 1, 2)
-
-
-class Pipe(io.BytesIO):
-    """Bytes that cannot be sought, as from a pipe."""
-
-    def seekable(self) -> bool:
-        return False
 
 
 def log(data: bytes) -> None:

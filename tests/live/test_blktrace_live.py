@@ -20,6 +20,7 @@ from tests.support.blk_tracer import blk_tracer, blkparse_set, blkparse_stream, 
 from tests.support.blktrace_records import split
 from tests.support.btt_tables import blkparse_binary, btt, needs_tools
 from tests.support.devices import Fio, LoopDevice
+from tests.support.sources import everything
 
 SCHEDULERS = ["none", "mq-deadline", "bfq", "kyber"]
 LETTERS = {int(kind): record.letter for kind, record in BY_KIND.items()}
@@ -27,7 +28,7 @@ MESSAGE = " m   N "
 
 
 def windows(source: BlktraceSource) -> Iterator[tuple[Events, int]]:
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     yield events, int(events.ts[-1])
 
 
@@ -80,7 +81,7 @@ def test_what_is_read_written_and_printed_is_what_the_tools_see(traced, tmp_path
     assert len(wanted) > 4000
     # THEN the stream has as many events of each action as blkparse prints of it
     source = BlktraceSource(stream)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     assert not source.problems
     assert not source.losses
     found = Counter(LETTERS[k].replace("m", "M") for k in events.kind.tolist())
@@ -104,8 +105,8 @@ def test_what_is_read_written_and_printed_is_what_the_tools_see(traced, tmp_path
     assert btt(first) == btt(second)
     # AND the merged stream of `blkparse -d` has the set's events, counted from the first
     merged = BlktraceSource(first)
-    rebased = Events.join([part.events for part in merged.parts()])
-    whole = Events.join([part.events for part in BlktraceSource(prefix).parts()])
+    rebased = everything(merged)
+    whole = everything(BlktraceSource(prefix))
     assert (rebased.ts == whole.ts - whole.ts[0]).all()
     assert Counter(rebased.kind.tolist()) == Counter(whole.kind.tolist())
 

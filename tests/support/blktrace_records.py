@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from tests.support import paths
 
@@ -83,10 +82,6 @@ def split(stream: bytes, directory: Path) -> list[Path]:
         for lower in range(cpu):
             (directory / f"{name.rsplit('.', 1)[0]}.{lower}").touch()
     return sorted({directory / f"{device >> 20}_{device & 0xFFFFF}" for device, _ in files})
-
-
-def everything(source: BlktraceSource) -> Events:
-    return Events.join([part.events for part in source.parts()])
 
 
 def stream(*parts: bytes) -> BlktraceSource:

@@ -20,6 +20,20 @@ HEADER_PAGE = (
 )
 CPUSTAT = 2
 DONE, DATE, BUFFER, TRACECLOCK, UNAME, OFFSET, CPUCOUNT, TSC2NSEC = 0, 1, 3, 4, 5, 7, 8, 14
+FORMAT = """name: block_rq_issue
+ID: 7
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
+\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
+\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
+
+\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
+\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
+\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
+\tfield:char rwbs[8];\toffset:28;\tsize:8;\tsigned:0;
+"""
+"""The format of an issue, as its fields lie in `issue`."""
 HEADER_INFO, FTRACE_EVENTS, EVENT_FORMATS = 16, 17, 18
 
 
@@ -229,6 +243,10 @@ def page(
         after = struct.pack(f"{order}{'Q' if long_bytes == 8 else 'I'}", lost)
     head = struct.pack(f"{order}Q{'Q' if long_bytes == 8 else 'I'}", time, commit)
     return (head + data + after).ljust(page_bytes, b"\0")
+
+
+def issue(sector: int, order: str = "<", dev: int = 7 << 20, kind: int = 7) -> bytes:
+    return struct.pack(f"{order}HBBiIIQI8s", kind, 0, 0, 42, dev, 0, sector, 8, b"R")
 
 
 def event(delta: int, data: bytes, order: str = "<") -> bytes:

@@ -50,7 +50,18 @@ def check(path: str) -> Finding:
         if isinstance(source, LogSource):
             _check_log(source, found)
         elif hasattr(source, "metadata"):
-            _check_archive(source, found)
+            archive: Any = source
+            account = archive.metadata.account
+            found.kind = "archive"
+            kinds = _count(source, found)
+            found.problems += source.problems[len(account.problems) :]
+            found.damaged += source.damaged[len(account.damaged) :]
+            if not found.problems:
+                found.problems += archive.wrong_blocks()
+            if not found.problems and kinds != account.kinds:
+                found.problems.append("has other kinds of events than its account says")
+            found.notes += [f"its log was damaged: {problem}" for problem in account.problems]
+            _notes(source, found)
         else:
             tool = source.header.get("backend")
             found.kind = f"{tool}'s {'files' if tool == 'blktrace' else 'recording'}"
@@ -85,21 +96,6 @@ def _check_log(source: LogSource, found: Finding) -> None:
                 found.problems.append(
                     f"has {there} {name} where its end says {counts_at_end[name]}"
                 )
-    _notes(source, found)
-
-
-def _check_archive(source: Any, found: Finding) -> None:
-    """Read all of an archive, and compare it with its account and its checksums."""
-    found.kind = "archive"
-    account = source.metadata.account
-    kinds = _count(source, found)
-    found.problems += source.problems[len(account.problems) :]
-    found.damaged += source.damaged[len(account.damaged) :]
-    if not found.problems:
-        found.problems += source.wrong_blocks()
-    if not found.problems and kinds != account.kinds:
-        found.problems.append("has other kinds of events than its account says")
-    found.notes += [f"its log was damaged: {problem}" for problem in account.problems]
     _notes(source, found)
 
 

@@ -90,7 +90,19 @@ def add(
                 f"{there} already exists: the recording is in {target}; --force writes it again"
             )
         with output.adding_to_directory(target, force=force, marker=MARKER) as part:
-            lines = list(_write(recording, name, part, tables, reading, level))
+            lines = []
+            if "events" in tables:
+                folder = part / folder_of(recording.trace)
+                folder.mkdir(parents=True)
+                file = folder / f"{name}.parquet"
+                events = write_events(recording, file, level, False)
+                source = recording.trace.reader
+                lines += [f"  {line}" for line in file_lines(file, events, source)]
+            if derived := [table for table in tables if table != "events"]:
+                trace = recording.trace
+                if "events" in tables:  # the events' pass has read the log: open it again
+                    trace = open_recordings(recording.paths, reading)[0].trace
+                lines += _write_tables(trace, name, part, derived, level)
         more = len(recording.paths) - 1
         others = f" and {units.plural(more, 'file')} more of its recording" if more else ""
         yield f"{recording.paths[0]}{others}:"
@@ -101,21 +113,6 @@ def stem(recording: Recording) -> str:
     """Return the stem of a recording's file names: the log's id or, without one, its file name."""
     found = recording.trace.reader.header.get("log_id")
     return quote(str(found) if found else Path(recording.paths[0]).name, safe="")
-
-
-def _write(
-    recording: Recording, name: str, part: Path, tables: Sequence[str], reading: Reading, level: int
-) -> Iterator[str]:
-    if "events" in tables:
-        folder = part / folder_of(recording.trace)
-        folder.mkdir(parents=True)
-        file = folder / f"{name}.parquet"
-        events = write_events(recording, file, level, False)
-        yield from (f"  {line}" for line in file_lines(file, events, recording.trace.reader))
-    if derived := [table for table in tables if table != "events"]:
-        if "events" in tables:  # the events' pass has read the log: open it again
-            [recording] = open_recordings(recording.paths, reading)
-        yield from _write_tables(recording.trace, name, part, derived, level)
 
 
 def folder_of(trace: Trace) -> str:

@@ -53,9 +53,13 @@ def abort_uploads(place: Location) -> int:
     bucket, _, key = place.path.partition("/")
     with suppress(OSError, ET.ParseError, ValueError):
         root = _S3Bucket(place, bucket, found)
-        for upload in root.uploads(key):
-            root.ask("DELETE", key, {"uploadId": upload})
-            aborted += 1
+        answer = root.ask("GET", "", {"uploads": "", "prefix": key})
+        if b"<!DOCTYPE" in answer or b"<!ENTITY" in answer:
+            raise ValueError("a list of uploads has no entities")
+        for upload in ET.fromstring(answer).iterfind("{*}Upload"):
+            if upload.findtext("{*}Key") == key:
+                root.ask("DELETE", key, {"uploadId": upload.findtext("{*}UploadId") or ""})
+                aborted += 1
     return aborted
 
 
@@ -105,15 +109,6 @@ class _S3Bucket:
         )
         self._url = urllib.parse.urlsplit(endpoint.rstrip("/"))
         self._bucket = bucket
-
-    def uploads(self, key: str) -> Iterator[str]:
-        """Yield the ids of uploads under way. Raises OSError, ValueError, ET.ParseError."""
-        answer = self.ask("GET", "", {"uploads": "", "prefix": key})
-        if b"<!DOCTYPE" in answer or b"<!ENTITY" in answer:
-            raise ValueError("a list of uploads has no entities")
-        for upload in ET.fromstring(answer).iterfind("{*}Upload"):
-            if upload.findtext("{*}Key") == key:
-                yield upload.findtext("{*}UploadId") or ""
 
     def ask(self, method: str, key: str, query: dict[str, str]) -> bytes:
         """Return the answer to a request, signed by AWS's version 4. Raises OSError."""

@@ -128,40 +128,41 @@ class Layout:
 
     def rewritten(self, block: bytes) -> bytes:
         """Return a block in the default format; lines that are no records are unchanged."""
-        return b"".join(line + b"\n" for line in map(self._line, block.split(b"\n")[:-1]))
-
-    def _line(self, line: bytes) -> bytes:
-        match = self._pattern.match(line)
-        if match is None or _MESSAGE.match(line):
-            if match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line):
-                self.unread += 1
-                return b""
-            return line
-        found = match.groupdict()
-        action = found["action"]
-        if action in _NO_ROOM:
-            self.left["A (remap)" if action == b"A" else "X (split)"] += 1
-            action = b"?"
-        comm = found.get("comm") or b""
-        name = b"[" + comm.removeprefix(b"[").removesuffix(b"]") + b"]"
-        place = b"%b + %b " % (found["sector"], found["sectors"])
-        if action in (b"U", b"T", b"UT"):
-            tail = name + b" 0"
-        elif action == b"P":
-            tail = name
-        else:
-            error = found.get("error") or b"[0]"
-            tail = place + (error if action in (b"C", b"R") else name)
-        return b"%b %b %b %b %b %b %b %b" % (
-            found.get("device") or b"0,0",
-            found.get("cpu") or b"0",
-            found.get("number") or b"0",
-            found["time"],
-            found.get("pid") or b"0",
-            action,
-            found["rwbs"],
-            tail,
-        )
+        lines = []
+        for line in block.split(b"\n")[:-1]:
+            match = self._pattern.match(line)
+            if match is None or _MESSAGE.match(line):
+                other = match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line)
+                self.unread += bool(other)
+                lines.append(b"" if other else line)
+                continue
+            found = match.groupdict()
+            action = found["action"]
+            if action in _NO_ROOM:
+                self.left["A (remap)" if action == b"A" else "X (split)"] += 1
+                action = b"?"
+            comm = found.get("comm") or b""
+            tail = b"[" + comm.removeprefix(b"[").removesuffix(b"]") + b"]"
+            if action in (b"U", b"T", b"UT"):
+                tail += b" 0"
+            elif action != b"P":
+                of_request = action in (b"C", b"R")
+                last = (found.get("error") or b"[0]") if of_request else tail
+                tail = b"%b + %b %b" % (found["sector"], found["sectors"], last)
+            lines.append(
+                b"%b %b %b %b %b %b %b %b"
+                % (
+                    found.get("device") or b"0,0",
+                    found.get("cpu") or b"0",
+                    found.get("number") or b"0",
+                    found["time"],
+                    found.get("pid") or b"0",
+                    action,
+                    found["rwbs"],
+                    tail,
+                )
+            )
+        return b"\n".join([*lines, b""])
 
 
 _WORDS = {

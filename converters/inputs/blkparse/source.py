@@ -24,7 +24,7 @@ from biotrail.converters.inputs.blktrace.format import (
     Act,
     Category,
 )
-from biotrail.converters.inputs.blktrace.records import LETTERS, Numbers, RecordSource, kept_of
+from biotrail.converters.inputs.blktrace.source import LETTERS, Numbers, RecordSource, kept_of
 from biotrail.converters.inputs.foreign import MAX_NS, ForeignSource
 from biotrail.converters.inputs.line_loops import COLUMNS, KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, TextFile, texts
@@ -63,11 +63,6 @@ class RecordLines(Lines):
         found: Bool = (self.column("action") & bit) != 0
         return found
 
-    @property
-    def text_length(self) -> I64:
-        length: I64 = self.table[COLUMNS["comm"] + 1].view(np.int64)
-        return length
-
 
 def batch_of(lines: RecordLines) -> RecordBatch:
     """Return the records as blktrace's would be, with payloads as far as the text has them.
@@ -96,7 +91,7 @@ def batch_of(lines: RecordLines) -> RecordBatch:
     messages = np.flatnonzero(lines.is_message)
     at = np.arange(len(lines)) * REMAP.itemsize
     at[messages] = words.size + lines.column("comm")[messages].view(np.int64)
-    length[messages] = np.minimum(lines.text_length[messages], 0xFFFF)
+    length[messages] = np.minimum(lines.table[COLUMNS["comm"] + 1][messages], 0xFFFF)
     head["pdu_len"] = length
     data = np.concatenate([words.ravel(), np.frombuffer(lines.data, np.uint8)])
     return RecordBatch(data, "<", head, at, [])
@@ -198,7 +193,16 @@ class BlkparseSource(RecordSource):
         asked = ~others & ~np.isin(lines.column("dev"), list(self._traced))
         if not asked.any():
             return lines, b""
-        following = _next_of_thread(lines, others & (act >= 0))
+        # The next record of each record's CPU and thread that is no remap or message; -1: none.
+        key: U64 = lines.column("cpu") << np.uint64(32) | lines.column("pid")
+        order = np.argsort(key, kind="stable")
+        count = len(order)
+        place = np.where((others & (act >= 0))[order], np.arange(count), count)
+        behind = np.minimum.accumulate(place[::-1])[::-1]
+        there = behind < count
+        there[there] = key[order][behind[there]] == key[order][there]
+        following = np.full(count, -1, np.int64)
+        following[order[there]] = order[behind[there]]
         known = asked & (following >= 0)
         known[known] = act[following[known]] == Act.QUEUE
         dev = lines.column("dev")
@@ -240,7 +244,7 @@ class BlkparseSource(RecordSource):
             self._last[cpu] = int(newest[-1])
         self._unnumbered_repeats += int(np.count_nonzero(~keep))
         batch = batch if keep.all() else kept_of(batch, keep)
-        named = np.flatnonzero((lines.text_length > 0) & ~lines.is_message)
+        named = np.flatnonzero((lines.table[COLUMNS["comm"] + 1] > 0) & ~lines.is_message)
         comm = texts(lines, "comm", COMM_BYTES, named)
         known = ~np.isin(comm, np.array(_NO_NAMES, comm.dtype))
         named, columns = named[known], {"comm": comm[known]}
@@ -291,20 +295,6 @@ class BlkparseSource(RecordSource):
                 f"its summary says that {self.summary.skipped} records are missing (Skips); its "
                 "lines do not tell where"
             )
-
-
-def _next_of_thread(lines: RecordLines, chosen: Bool) -> I64:
-    """Return for each record the next chosen one of its CPU and thread, (n,); -1: there is none."""
-    key: U64 = lines.column("cpu") << np.uint64(32) | lines.column("pid")
-    order = np.argsort(key, kind="stable")
-    count = len(order)
-    place = np.where(chosen[order], np.arange(count), count)
-    following = np.minimum.accumulate(place[::-1])[::-1]
-    there = following < count
-    there[there] = key[order][following[there]] == key[order][there]
-    found = np.full(count, -1, np.int64)
-    found[order[there]] = order[following[there]]
-    return found
 
 
 # What blkparse does not print of a record, found by the records before it.
@@ -478,17 +468,20 @@ class Summary:
         if section := _SECTION.fullmatch(text):
             self._of_cpu = section[1] != b"Total"
             return True
-        if entries := _ENTRIES.fullmatch(text):
-            self._add("entries", entries[1], entries[2])
-            return True
         if skips := _SKIPS.fullmatch(text):
             self.skipped += _value(skips[3], skips[4])[0]
             return True
+        entries = _ENTRIES.fullmatch(text)
         counts = list(_COUNT.finditer(text))
+        said = [] if entries is None else [("entries", entries[1], entries[2])]
         for of_driver, what, digits, unit in (match.groups() for match in counts):
             if self._of_cpu and not of_driver and what.decode() in _COUNTED:
-                self._add(what.decode(), digits, unit)
-        return bool(counts) or _OTHER.match(text) is not None
+                said.append((what.decode(), digits, unit))
+        for name, digits, unit in said:
+            value, inexact = _value(digits, unit)
+            self._said[name] += value
+            self._inexact[name] += inexact
+        return bool(counts or entries) or _OTHER.match(text) is not None
 
     def count(self, lines: RecordLines) -> None:
         act = lines.act
@@ -513,11 +506,6 @@ class Summary:
                 f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "
                 "or are there twice, or it is another text's"
             )
-
-    def _add(self, what: str, digits: bytes, unit: bytes) -> None:
-        value, inexact = _value(digits, unit)
-        self._said[what] += value
-        self._inexact[what] += inexact
 
 
 def _value(digits: bytes, unit: bytes) -> tuple[int, int]:

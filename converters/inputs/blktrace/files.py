@@ -150,7 +150,19 @@ class RecordFile:
             if len(found.at) or found.gaps:
                 break
             if self._ended:
-                lost = self._end_with_rest()
+                # What is left is unreadable, but for losses in it.
+                rest, self._rest = self._rest, b""
+                lost = []
+                if byte_order(rest[:MAGIC_BYTES]) is None:
+                    none = np.zeros(0, np.int64)
+                    lost = self._losses_in_gaps(data, [(0, len(rest))], none)
+                elif rest:
+                    self.unreadable += len(rest)
+                    self.problems.append(
+                        f"{self.name}: the last record is cut off at offset {self.offset}: "
+                        f"{len(rest)} bytes left out"
+                    )
+                self.offset += len(rest)
                 head, payload = heads(data, found.at, self.order, self.cut)
                 return RecordBatch(data, self.order, head, payload, lost) if lost else None
             self._rest += self._read(self._block)
@@ -204,19 +216,3 @@ class RecordFile:
             f"{self.name}: {count} bytes at offset {offset} belong to no record; reading went on "
             "after them"
         )
-
-    def _end_with_rest(self) -> list[tuple[int, int, int]]:
-        """Count what is left at the file's end as unreadable; return the losses in it."""
-        rest, self._rest = self._rest, b""
-        lost: list[tuple[int, int, int]] = []
-        if byte_order(rest[:MAGIC_BYTES]) is None:
-            none = np.zeros(0, np.int64)
-            lost = self._losses_in_gaps(np.frombuffer(rest, np.uint8), [(0, len(rest))], none)
-        elif rest:
-            self.unreadable += len(rest)
-            self.problems.append(
-                f"{self.name}: the last record is cut off at offset {self.offset}: "
-                f"{len(rest)} bytes left out"
-            )
-        self.offset += len(rest)
-        return lost

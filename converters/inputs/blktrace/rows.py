@@ -118,7 +118,15 @@ class Translator:
         head = batch.head
         action = head["action"]
         category = categories(action)
-        kind = self._kinds(action, category)
+        # 0: a log has no kind for the action. A merge of a request (category FS or PC) is m, not M;
+        # a completion of a bio (neither) is c, not C.
+        kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
+        of_request = has(category, Category.FS | Category.PC)
+        kind[(kind == Kind.M) & of_request] = Kind.RQ_MERGE
+        kind[(kind == Kind.C) & ~of_request] = Kind.BIO_COMPLETE
+        # Version 2 reports a zone append's sector by a second COMPLETE without that category.
+        sector_only = (kind == Kind.C) & ~has(category, Category.COMPLETE)
+        kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
         notes = np.flatnonzero(has(category, Category.NOTIFY))
         kind[notes] = 0
         unknown: Bool = (kind == 0) & ~has(category, Category.NOTIFY)
@@ -144,21 +152,6 @@ class Translator:
         cpu = head["cpu"][at].astype(np.uint16)
         result.events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
         return result
-
-    def _kinds(self, action: U64, category: U32) -> U8:
-        """Return each record's kind (n,), uint8; 0 if a log has no kind for its action.
-
-        A merge of a request (category FS or PC) is m, not M; a completion of a bio (neither) is c,
-        not C.
-        """
-        kind = _KINDS[(action & np.uint64(ACT_MASK)).astype(np.int64)]
-        of_request = has(category, Category.FS | Category.PC)
-        kind[(kind == Kind.M) & of_request] = Kind.RQ_MERGE
-        kind[(kind == Kind.C) & ~of_request] = Kind.BIO_COMPLETE
-        # Version 2 reports a zone append's sector by a second COMPLETE without that category.
-        sector_only = (kind == Kind.C) & ~has(category, Category.COMPLETE)
-        kind[sector_only & has(category, Category.ZONE_APPEND)] = 0
-        return kind
 
     def _read_notes(
         self, batch: RecordBatch, notes: I64, kind: U8, result: TranslatedRecords
@@ -194,7 +187,16 @@ class Translator:
         head = batch.head[at]
         pid = head["pid"].astype(np.uint64)
         dev = head["device"].astype(np.uint64)
-        opf = self._opf(category)
+        write = has(category, Category.WRITE)
+        opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
+        flush = has(category, Category.FLUSH)
+        opf[flush & ~write] = self._op("flush")
+        for bit in _OPERATIONS:
+            opf[has(category, bit)] = self._op(str(bit.name).lower())
+        driver = has(category, Category.PC)
+        opf[driver] = np.where(write, self._op("drv_out"), self._op("drv_in"))[driver]
+        for bit, name in _FLAGS.items():
+            opf[has(category, bit)] |= np.uint32(self._flag(name))
         length = head["bytes"].astype(np.uint64) | opf.astype(np.uint64) << _SHIFT_32
         is_rq = np.isin(kind, _REQUEST_KINDS)
         alone = (kind == Kind.P) | (kind == Kind.U)
@@ -256,19 +258,6 @@ class Translator:
             # blktrace does not record a thread's process: the tid stands for the tgid.
             raw[row, 1] = pid | pid << 32
             raw[row, 2:4] = np.frombuffer(name, dtype="<u8")
-
-    def _opf(self, category: U32) -> U32:
-        write = has(category, Category.WRITE)
-        opf = np.where(write, self._op("write"), self._op("read")).astype(np.uint32)
-        flush = has(category, Category.FLUSH)
-        opf[flush & ~write] = self._op("flush")
-        for bit in _OPERATIONS:
-            opf[has(category, bit)] = self._op(str(bit.name).lower())
-        driver = has(category, Category.PC)
-        opf[driver] = np.where(write, self._op("drv_out"), self._op("drv_in"))[driver]
-        for bit, name in _FLAGS.items():
-            opf[has(category, bit)] |= np.uint32(self._flag(name))
-        return opf
 
 
 def _payload(batch: RecordBatch, row: int) -> bytes:

@@ -88,8 +88,7 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
     words: NDArray[np.uint32] = data.view(f"{order}u4").astype(np.uint32)
     words = np.concatenate([words, np.zeros(1, np.uint32)])
     # By word of the block: an event's bytes (0: none begins there), and its time.
-    sizes = np.zeros(len(words) - 1, np.uint32)
-    times = np.zeros(len(words) - 1, np.int64)
+    sizes, times = np.zeros(len(words) - 1, np.uint32), np.zeros(len(words) - 1, np.int64)
 
     rows = data.reshape(count, layout.page_bytes)
     begin = np.ascontiguousarray(rows[:, :_TIME_BYTES]).view(f"{order}i8")[:, 0].astype(np.int64)
@@ -110,8 +109,7 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
         else:
             kind, delta = head & 31, head >> 5
         is_event = kind < _PADDING
-        long = kind == 0
-        padding = kind == _PADDING
+        long, padding = kind == 0, kind == _PADDING
         sized = long | padding
         taken = np.where(is_event, 1 + kind, 2)
         taken[sized] = 1 + (after[sized] + 3) // 4
@@ -134,13 +132,21 @@ def find_events(data: U8, layout: PageLayout) -> PageEvents:
         going = ~bad & ~rest & (following < end)
         at, end, now, pages = following[going], end[going], now[going], pages[going]
 
+    # Events lost before each page: their number stands behind the last event, or is not known.
+    lost = np.where(commit & _MISSED != 0, np.int64(-1), np.int64(0))
+    behind = layout.data_at + length
+    there = behind + layout.commit_bytes <= layout.page_bytes
+    stored = (lost != 0) & (commit & _MISSED_STORED != 0) & there
+    counts = _longs(rows[stored], behind[stored], layout)
+    lost[stored] = np.where(counts > 0, counts, -1)
+
     found = np.flatnonzero(sizes)  # the mask keeps the order of the pages
     return PageEvents(
         found * 4,
         sizes[found].astype(np.int64),
         times[found],
         found * 4 // layout.page_bytes,
-        _lost(rows, commit, length, layout),
+        lost,
         begin,
         int(unreadable.sum()),
     )
@@ -152,17 +158,6 @@ def _longs(rows: U8, at: I64, layout: PageLayout) -> I64:
     taken = np.take_along_axis(rows, columns, axis=1)
     longs: I64 = taken.view(f"{kind}i{layout.commit_bytes}")[:, 0].astype(np.int64)
     return longs
-
-
-def _lost(rows: U8, commit: I64, length: I64, layout: PageLayout) -> I64:
-    """Return the number of events lost before each page, -1 for an unknown one, 0 for none."""
-    lost = np.where(commit & _MISSED != 0, np.int64(-1), np.int64(0))
-    at = layout.data_at + length
-    stored = (lost != 0) & (commit & _MISSED_STORED != 0)
-    stored &= at + layout.commit_bytes <= layout.page_bytes
-    counts = _longs(rows[stored], at[stored], layout)
-    lost[stored] = np.where(counts > 0, counts, -1)
-    return lost
 
 
 BLOCK_BYTES = 1 << 20
@@ -191,6 +186,7 @@ class CpuPages:
     missing: int = 0
     unreadable: int = 0
     problems: list[str] = field(default_factory=list)
+    """Where these are added: the source's own list."""
     reached: int = int(np.iinfo(np.int64).min)
     events: int = 0
     dated: int = 0

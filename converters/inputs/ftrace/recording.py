@@ -142,16 +142,15 @@ class Recording:
 
     version: 6 or 7. order, long_bytes: of numbers, and of the kernel's longs. page_bytes: the
     machine's page size. codec: of compressed data, which must not be far larger than the file
-    (allowance). header_page: text of
-    events/header_page. formats: texts of event formats by system. kernel: its release, "" where not
-    recorded. tool: trace-cmd's version. date_ns: wall-clock time minus the time of the top buffer's
-    clock, None if not recorded. offset_ns: to add to each time. tsc: (multiplier, shift) from
-    counts of the TSC to ns. guest: whether times were to be shifted to a host's. has_text: whether
-    a buffer of latency text was left out. cpu_count: as an option says, 0 without it. sections:
-    offset of each section that options name, by the option's number. counted: the kernel's counts
-    of events that were read, which trace-cmd keeps at the end (CPUSTAT), by buffer's name and CPU;
-    counted_buffer: whose CPUs the next ones are of. problems: what could not be read of it, a
-    sentence each.
+    (allowance). header_page: text of events/header_page. formats: texts of event formats by system.
+    kernel: its release, "" where not recorded. tool: trace-cmd's version. date_ns: wall-clock time
+    minus the time of the top buffer's clock, None if not recorded. offset_ns: to add to each time.
+    tsc: (multiplier, shift) from counts of the TSC to ns. guest: whether times were to be shifted
+    to a host's. has_text: whether a buffer of latency text was left out. cpu_count: as an option
+    says, 0 without it. sections: offset of each section that options name, by the option's number.
+    counted: the kernel's counts of events that were read, which trace-cmd keeps at the end
+    (CPUSTAT), by buffer's name and CPU; counted_buffer: whose CPUs the next ones are of. problems:
+    what could not be read of it, a sentence each.
     """
 
     version: int
@@ -176,10 +175,6 @@ class Recording:
     counted: dict[tuple[str, int], int] = field(default_factory=dict)
     counted_buffer: str = ""
     problems: list[str] = field(default_factory=list)
-
-    @property
-    def numpy_order(self) -> Literal["<", ">"]:
-        return "<" if self.order == "little" else ">"
 
     def decompress(self, stored: bytes, size: int, where: str) -> bytes:
         """Return the `size` bytes that were stored, allocating no more. Raises LogFormatError."""
@@ -212,14 +207,6 @@ class Recording:
                 "copy it again"
             )
         return data
-
-    def add_counts(self, text: str) -> None:
-        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
-        if "Buffer" in pairs:
-            self.counted_buffer = pairs["Buffer"]
-        elif (cpu := pairs.get("CPU", "")).isdecimal():
-            read = _integer(pairs.get("read events", ""))
-            self.counted[self.counted_buffer, _integer(cpu)] = read
 
 
 _COMPRESSED = 1
@@ -409,13 +396,16 @@ def read_option(option: int, data: bytes, recording: Recording) -> None:
     elif option == Option.OFFSET:
         recording.offset_ns += _integer(text)
     elif option == Option.CPUSTAT:
-        recording.add_counts(text)
+        pairs = dict(re.findall(r"^([A-Za-z ]+): (.*)$", text, re.MULTILINE))
+        if "Buffer" in pairs:
+            recording.counted_buffer = pairs["Buffer"]
+        elif (cpu := pairs.get("CPU", "")).isdecimal():
+            read = _integer(pairs.get("read events", ""))
+            recording.counted[recording.counted_buffer, _integer(cpu)] = read
     elif option == Option.TRACECLOCK:
         recording.clock = chosen_clock(text) or recording.clock
-    elif option == Option.UNAME:
-        words = text.split()
-        if len(words) >= 4:
-            recording.kernel = words[2]
+    elif option == Option.UNAME and len(text.split()) >= 4:
+        recording.kernel = text.split()[2]
     elif option == Option.VERSION:
         recording.tool = text
     elif option == Option.CPUCOUNT and len(data) >= 4:

@@ -64,15 +64,6 @@ class EventLines(Lines):
     def decimals(self) -> int:
         return int(self.column("decimals").min()) if len(self) else -1
 
-    @property
-    def keys(self) -> U64:
-        """A number for each event, (n,), of all but its thread's name, which ftrace forgets."""
-        keys = np.zeros(len(self), np.uint64)
-        for name in _IDENTIFYING:
-            keys = (keys ^ self.column(name)) * _PRIME
-            keys ^= keys >> np.uint64(29)
-        return keys
-
     def buffers(self) -> tuple[list[bytes], I64]:
         """Return the names of ftrace's buffers, and which one each event, (n,), is of.
 
@@ -478,41 +469,42 @@ class Snapshots:
         exact = lines.decimals == _NS_DIGITS
         for cpu in np.unique(lines.cpu).tolist():
             at = np.flatnonzero(lines.cpu == cpu)
-            by[at], again[at] = self._behind_of(cpu, lines.time[at], exact)
-        keys = lines.keys
+            # By how much the CPU's events are older than its newest one before them. Those that are
+            # may have been there before, as may those of the newest time behind an older one, or,
+            # where times are exact, all of that time.
+            newest = np.concatenate([[self._newest.get(cpu, -1)], lines.time[at]])
+            newest = np.maximum.accumulate(newest)
+            older = newest[:-1] - lines.time[at]
+            self._newest[cpu] = int(newest[-1])
+            if (older < 0).all():
+                self._behind.discard(cpu)
+                continue
+            # A copy goes on with the events of the newest time; it is over with one that is newer.
+            decided = np.maximum.accumulate(np.where(older != 0, np.arange(1, len(at) + 1), 0))
+            behind = np.where(decided > 0, older[decided - 1] > 0, cpu in self._behind)
+            (self._behind.add if behind[-1] else self._behind.discard)(cpu)
+            by[at] = np.maximum(older, 0)
+            again[at] = (older > 0) | ((older == 0) & (behind | exact))
+        # A number for each event, of all but its thread's name, which ftrace forgets.
+        keys = np.zeros(len(lines), np.uint64)
+        for name in _IDENTIFYING:
+            keys = (keys ^ lines.column(name)) * _PRIME
+            keys ^= keys >> np.uint64(29)
         self._seen.add(keys[~again])
         rows = np.flatnonzero(again)
         if len(rows):
             again[rows] = self._seen.has(keys[rows])
             kept = rows[~again[rows]]
             self._seen.add(keys[kept])
-            older = kept[by[kept] > 0]
-            if len(older):
-                self.first_older = self.first_older or int(lines.line[older[0]]) + before + 1
-                self.older += len(older)
-                self.older_by = max(self.older_by, int(by[older].max()))
+            late = kept[by[kept] > 0]
+            if len(late):
+                self.first_older = self.first_older or int(lines.line[late[0]]) + before + 1
+                self.older += len(late)
+                self.older_by = max(self.older_by, int(by[late].max()))
         if again.any():
             self.first = self.first or int(lines.line[again][0]) + before + 1
             self.repeated += int(np.count_nonzero(again))
         return again
-
-    def _behind_of(self, cpu: int, time: I64, exact: bool) -> tuple[I64, Bool]:
-        """Return by how much (ns) a CPU's events, (n,), are older than its newest before them.
-
-        And which may have been there before: those that are older, and those of the newest time
-        behind an older one, or all of that time where times are `exact`.
-        """
-        newest = np.maximum.accumulate(np.concatenate([[self._newest.get(cpu, -1)], time]))
-        by = newest[:-1] - time
-        self._newest[cpu] = int(newest[-1])
-        if (by < 0).all() and len(by):
-            self._behind.discard(cpu)
-            return np.zeros(len(by), np.int64), np.zeros(len(by), np.bool_)
-        # A copy goes on with the events of the newest time; it is over with one that is newer.
-        decided = np.maximum.accumulate(np.where(by != 0, np.arange(1, len(by) + 1), 0))
-        behind = np.where(decided > 0, by[decided - 1] > 0, cpu in self._behind)
-        (self._behind.add if behind[-1] else self._behind.discard)(cpu)
-        return np.maximum(by, 0), (by > 0) | ((by == 0) & (behind | exact))
 
 
 # Damage of a text: zeros where a page was lost, and fewer events than ftrace's header counts.

@@ -5,6 +5,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterator
+from typing import Literal
 
 import numpy as np
 
@@ -58,12 +59,13 @@ class TraceDatSource(TracepointSource):
         self._fields = Fields(self._stream, self.name, self.recording.order)
         self.size = self._fields.size
         self.problems += self.recording.problems
+        self._order: Literal["<", ">"] = "<" if self.recording.order == "little" else ">"
         self._event_names: dict[int, str] = {}
         self._dtypes: dict[int, np.dtype[np.void]] = {}
         self._read_formats()
         self._check_unclaimed()
         self._cpus = [
-            CpuPages(self._fields, self.recording, buffer, cpu)
+            CpuPages(self._fields, self.recording, buffer, cpu, problems=self.problems)
             for buffer in self._buffers()
             for cpu in buffer.cpus
         ]
@@ -84,7 +86,7 @@ class TraceDatSource(TracepointSource):
                     except LogFormatError as error:
                         self.problems.append(f"{error}; {head[1]} is left out")
                         continue
-                    self._dtypes[number] = record_dtype(form, self.recording.numpy_order)
+                    self._dtypes[number] = record_dtype(form, self._order)
         if not self._event_names:
             raise LogFormatError(
                 f"{self.name}: has no formats of events: the file is damaged; copy it again"
@@ -205,7 +207,7 @@ class TraceDatSource(TracepointSource):
             index = min(readers, key=lambda i: self._cpus[i].reached)
             pages = self._cpus[index]
             block = next(readers[index], None)
-            self._report(pages)
+            self.unreadable_bytes = sum(cpu.unreadable for cpu in self._cpus)
             if block is None:
                 del readers[index]
                 if pages.unreadable > pages.dated:
@@ -260,9 +262,17 @@ class TraceDatSource(TracepointSource):
                 f"{pages.where.offset + pages.read} (CPU {pages.where.cpu}) cannot be read: the "
                 "file is damaged; copy it again"
             )
-            self._report(pages)
+            self.unreadable_bytes += found.unreadable
         time = self._in_ns(found.time)
-        losses = self._losses(found, time, pages)
+        # Losses are from the last event before a page to its own beginning. Before a CPU's first
+        # page events were overwritten; what other CPUs recorded before it lacks these.
+        begin, losses = self._in_ns(found.begin), []
+        for page in np.flatnonzero(found.lost).tolist():
+            before = int(np.searchsorted(found.page, page))
+            earlier = int(time[before - 1]) if before else max(pages.reached, self._first)
+            end = max(int(begin[page]), 0)
+            start = min(max(earlier, 0), end)
+            losses.append(Loss(start, end, pages.where.cpu, int(found.lost[page])))
         pages.events += len(time)
         since = pages.reached
         if len(time):
@@ -273,27 +283,12 @@ class TraceDatSource(TracepointSource):
         self.recording.allowance.use(sum(map(len, rows)))
         return Batch(rows, 0, 0, losses, passed_over)
 
-    def _losses(self, found: PageEvents, time: I64, pages: CpuPages) -> list[Loss]:
-        """Return the losses before pages: from the last event before the page to its own beginning.
-
-        time: ns of each event. Before a CPU's first page events were overwritten; what other CPUs
-        recorded before it lacks these.
-        """
-        begin, losses = self._in_ns(found.begin), []
-        for page in np.flatnonzero(found.lost).tolist():
-            before = int(np.searchsorted(found.page, page))
-            earlier = int(time[before - 1]) if before else max(pages.reached, self._first)
-            end = max(int(begin[page]), 0)
-            start = min(max(earlier, 0), end)
-            losses.append(Loss(start, end, pages.where.cpu, int(found.lost[page])))
-        return losses
-
     def _rows(
         self, block: U8, found: PageEvents, time: I64, cpu: int
     ) -> tuple[list[TracepointRows], Counter[str]]:
         good = found.size >= _ID_BYTES
         ids = np.zeros(len(found.at), np.int64)
-        ids[good] = records_at(block, found.at[good], np.dtype(f"{self.recording.numpy_order}u2"))
+        ids[good] = records_at(block, found.at[good], np.dtype(f"{self._order}u2"))
         counts = np.bincount(ids, minlength=1)
         rows, passed_over = [], Counter[str]()
         for number in np.flatnonzero(counts).tolist():
@@ -313,11 +308,6 @@ class TraceDatSource(TracepointSource):
             cpus = np.full(len(at), cpu, np.int64)
             rows.append(TracepointRows(name, time[mine], cpus, pid, at, columns))
         return rows, passed_over
-
-    def _report(self, pages: CpuPages) -> None:
-        self.problems += pages.problems
-        pages.problems = []
-        self.unreadable_bytes = sum(cpu.unreadable for cpu in self._cpus)
 
 
 def _of_instance(buffer: str) -> str:

@@ -31,6 +31,8 @@ import struct
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import bt2
@@ -97,15 +99,15 @@ class Layout:
         return taken
 
 
+@dataclass
 class Stream:
     """A data stream: the messages of one port, with the CPU and time of its newest packet."""
 
-    def __init__(self, iterator: Any, name: str) -> None:
-        self.iterator = iterator
-        self.name = name
-        self.cpu = -1
-        self.reached = 0
-        self.began: int | None = None
+    iterator: Any
+    name: str
+    cpu: int = -1
+    reached: int = 0
+    began: int | None = None
 
 
 BATCH_EVENTS = 1 << 16
@@ -143,7 +145,15 @@ class Reading:
     def step(self) -> bool:
         """Read on in the stream that is furthest behind; return False when all have ended."""
         if not self.started and (not self.streams or self.streams[0][0] > 0):
-            self._start()
+            if self.described is None:
+                raise Unreadable(
+                    "; ".join(why for *_, why in self.problems) or "no stream of events"
+                )
+            began = min((s.began for s in self.all_streams if s.began is not None), default=0)
+            facts = {"began": began, "span": self.span, "unreadable": self.unreadable}
+            send(self.described | facts)
+            self.started = True
+            signal.setitimer(signal.ITIMER_PROF, 0)  # main set it for the opening
         if not self.streams:
             self.flush(None)
             return False
@@ -269,14 +279,6 @@ class Reading:
                 },
                 "events": sorted({event.name or "" for event in events}),
             }
-
-    def _start(self) -> None:
-        if self.described is None:
-            raise Unreadable("; ".join(why for *_, why in self.problems) or "no stream of events")
-        began = min((s.began for s in self.all_streams if s.began is not None), default=0)
-        send(self.described | {"began": began, "span": self.span, "unreadable": self.unreadable})
-        self.started = True
-        signal.setitimer(signal.ITIMER_PROF, 0)  # main set it for the opening
 
     def flush(self, reached: int | None) -> None:
         """Send what was read since the last time. reached: cycles; None: the end."""
@@ -405,17 +407,6 @@ def _cut_to_packets(directory: str, name: str, scratch: str) -> tuple[str | None
     return copy, size - end
 
 
-def _span(directories: Sequence[str]) -> tuple[int, int] | None:
-    """Return the first and last time (ns since the clock's origin) of traces; None: not known."""
-    component = bt2.find_plugin("ctf").source_component_classes["fs"]
-    query = bt2.QueryExecutor(component, "babeltrace.trace-infos", {"inputs": list(directories)})
-    try:
-        ranges = [s["range-ns"] for t in query.query() for s in t["stream-infos"]]
-        return min(int(r["begin"]) for r in ranges), max(int(r["end"]) for r in ranges)
-    except (bt2._Error, KeyError, ValueError):
-        return None
-
-
 def _linked(directory: str, scratch: str, files: Mapping[str, str]) -> str:
     """Return a new directory in `scratch` with links to metadata and files (name → path)."""
     made = tempfile.mkdtemp(dir=scratch)
@@ -438,7 +429,13 @@ def read_all(directories: Sequence[str], scratch: str) -> None:
         readable, bad = _readable(directory, scratch)
         reading.unreadable += bad
         opened.append(readable)
-    reading.span = _span(opened)
+    # The first and last time (ns since the clock's origin); None: not known.
+    component = bt2.find_plugin("ctf").source_component_classes["fs"]
+    query = bt2.QueryExecutor(component, "babeltrace.trace-infos", {"inputs": opened})
+    with suppress(bt2._Error, KeyError, ValueError):
+        ranges = [s["range-ns"] for t in query.query() for s in t["stream-infos"]]
+        first = min(int(one["begin"]) for one in ranges)
+        reading.span = first, max(int(one["end"]) for one in ranges)
     graph = bt2.Graph()
     source = _source(graph, opened)
     if not source.output_ports:

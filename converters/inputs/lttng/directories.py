@@ -41,7 +41,8 @@ def find(path: str | os.PathLike[str]) -> tuple[list[Path], list[Path]]:
     """Return (the kernel's traces that a directory holds, to be read as one; other domains' parts).
 
     Raises LogFormatError: it is a file; it holds traces of user space alone; or several traces of
-    the kernel that are not one recording's, as snapshots, which repeat each other's events.
+    the kernel that are not one recording's, as snapshots, which repeat each other's events; or
+    metadata are empty, or packets of which one is not whole.
     """
     place = Path(path)
     if place.is_file():
@@ -55,32 +56,25 @@ def find(path: str | os.PathLike[str]) -> tuple[list[Path], list[Path]]:
         named = ", ".join(map(str, traces[:_NAMED_AT_MOST]))
         named += ", …" if len(traces) > _NAMED_AT_MOST else ""
         raise LogFormatError(f"{path}: {len(traces)} recordings: give one of them: {named}")
-    for trace in traces:
-        _check_metadata(trace / _METADATA)
+    for metadata in (trace / _METADATA for trace in traces):
+        try:
+            data = metadata.read_bytes()
+        except OSError as error:
+            raise LogFormatError(f"{metadata}: cannot be read: {error.strerror}") from error
+        # Of packets each must be whole: babeltrace2 2.0 reads one without end for ever.
+        order = {_MAGIC[0]: "<", _MAGIC[1]: ">"}.get(data[:4])
+        header, at = struct.Struct(f"{order or '<'}{_PACKET}"), 0
+        while order is not None and at + header.size <= len(data):
+            magic, _, content, packet = header.unpack_from(data, at)
+            if magic != _MAGIC_NUMBER or not 8 * header.size <= content <= packet:
+                break
+            at += packet // 8
+        if not data or (order is not None and at != len(data)):
+            raise LogFormatError(
+                f"{metadata}: cut or damaged at offset {min(at, len(data))}, and without metadata "
+                "no event can be read: copy the trace again, whole"
+            )
     return traces, others
-
-
-def _check_metadata(path: Path) -> None:
-    """Raise LogFormatError if metadata are empty, or are packets of which one is not whole.
-
-    babeltrace2 2.0 reads a packet without end for ever.
-    """
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise LogFormatError(f"{path}: cannot be read: {error.strerror}") from error
-    order = {_MAGIC[0]: "<", _MAGIC[1]: ">"}.get(data[:4])
-    header, at = struct.Struct(f"{order or '<'}{_PACKET}"), 0
-    while order is not None and at + header.size <= len(data):
-        magic, _, content, packet = header.unpack_from(data, at)
-        if magic != _MAGIC_NUMBER or not 8 * header.size <= content <= packet:
-            break
-        at += packet // 8
-    if not data or (order is not None and at != len(data)):
-        raise LogFormatError(
-            f"{path}: cut or damaged at offset {min(at, len(data))}, and without metadata no event "
-            "can be read: copy the trace again, whole"
-        )
 
 
 def _traces(place: Path) -> tuple[list[Path], list[Path]]:

@@ -69,28 +69,15 @@ class ArchiveSource:
         self._stream, self._file, self.size = _open(path, self.name)
         self.metadata: Metadata = unpack(self.name, self._file.metadata.metadata or {})
         facts, account = self.metadata.facts, self.metadata.account
-        self._check()
-        self.header = facts.header
-        self.end: dict[str, Any] | None = facts.end
-        self.notes: list[tuple[str, dict[str, Any]]] = []
-        self.losses: list[dict[str, Any]] = []
-        self.damaged: list[dict[str, int]] = []
-        self.interrupted = account.interrupted
-        self.problems = list(account.problems)
-        self.remarks = list(account.remarks)
-        self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
-        self.unreadable_bytes = account.unreadable_bytes
-        self._grown = {row[0]: row[1:] for row in account.grown}
-        self._replayed = [0, 0, 0]
-        self._replay_findings(-1)
-
-    def _check(self) -> None:
         if wrong := arrow.wrong_columns(self._file.schema_arrow):
             raise LogFormatError(
                 f"{self.name}: its column {wrong} is not there or of another type; make it again "
                 "from the log"
             )
-        wanted = [n for n in self._group_events() if n]
+        total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
+        self._group_events: list[int] = np.diff(total[np.cumsum([0, *account.groups])]).tolist()
+        """Number of events of each group of chunks."""
+        wanted = [n for n in self._group_events if n]
         meta = self._file.metadata
         there = [meta.row_group(i).num_rows for i in range(meta.num_row_groups)]
         if max(there, default=0) > _MAX_GROUP:
@@ -108,11 +95,19 @@ class ArchiveSource:
                 f"account says {len(wanted)} of {sum(wanted)}: something rewrote it; make it again "
                 "from the log"
             )
-
-    def _group_events(self) -> list[int]:
-        total = np.concatenate([[0], np.cumsum(self.metadata.chunks[:, 0])])
-        counts: list[int] = np.diff(total[np.cumsum([0, *self.metadata.account.groups])]).tolist()
-        return counts
+        self.header = facts.header
+        self.end: dict[str, Any] | None = facts.end
+        self.notes: list[tuple[str, dict[str, Any]]] = []
+        self.losses: list[dict[str, Any]] = []
+        self.damaged: list[dict[str, int]] = []
+        self.interrupted = account.interrupted
+        self.problems = list(account.problems)
+        self.remarks = list(account.remarks)
+        self.unknown = Counter({int(kind): count for kind, count in account.unknown.items()})
+        self.unreadable_bytes = account.unreadable_bytes
+        self._grown = {row[0]: row[1:] for row in account.grown}
+        self._replayed = [0, 0, 0]
+        self._replay_findings(-1)
 
     def parts(self) -> Iterator[Part]:
         """Yield the log's chunks as LogSource does; can be called once.
@@ -123,7 +118,7 @@ class ArchiveSource:
         """
         chunk = row_group = 0
         done = 0
-        for chunks, events in zip(self.metadata.account.groups, self._group_events(), strict=True):
+        for chunks, events in zip(self.metadata.account.groups, self._group_events, strict=True):
             table = self.metadata.chunks[chunk : chunk + chunks]
             found = (
                 self._events_of_group(row_group, table[:, 0], chunk) if events else Events.empty()

@@ -94,7 +94,32 @@ class PerfettoSource(TracepointSource):
         """By CPU: time (ns) of its newest event so far."""
         self._dated: set[int] = set()
         """CPUs with loss windows."""
-        self._set_header()
+        found, kernel = self.survey, self.survey.kernel
+        self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
+        if "machine" in kernel:
+            self.header["host"] = {"machine": kernel["machine"]}
+        readings = [r for r in found.readings if BOOTTIME in r and REALTIME in r]
+        if readings:
+            first, last = (
+                clocks_at(reading[BOOTTIME], reading[REALTIME], _CLOCK_UNCERTAINTY_NS)
+                for reading in (readings[0], readings[-1])
+            )
+            self.header["clocks"] = first
+            self.end = {**(self.end or {}), "clocks": last}
+        if self._patterns:
+            names = {pattern.rpartition("/")[2] for pattern in self._patterns}
+            block = {name for name in names if name.startswith("block_")}
+            every = not {"block/*", "block", "*/*"}.isdisjoint(self._patterns)
+            self.set_recorded({*KIND_OF, *block} if every else block)
+        self.problems += found.problems
+        start, end = found.misplaced_span
+        if start <= end < MAX_NS:
+            self.add_damage(0, start, end)
+        if found.elsewhere:
+            self.remark(
+                f"{found.elsewhere} packets are of other machines (machine_id): their events are "
+                "not read"
+            )
 
     def _look(self, fields: Fields, ftrace: Ftrace) -> None:
         times = ftrace.time[(ftrace.time >= 0) & (ftrace.time < MAX_NS)]
@@ -126,34 +151,6 @@ class PerfettoSource(TracepointSource):
             ids = threads.fields([1, 3])
             self._processes.update(zip(ids.values(1).tolist(), ids.values(3).tolist(), strict=True))
 
-    def _set_header(self) -> None:
-        found, kernel = self.survey, self.survey.kernel
-        self.header["kernel"] = {k: v for k, v in kernel.items() if k in ("release", "version")}
-        if "machine" in kernel:
-            self.header["host"] = {"machine": kernel["machine"]}
-        readings = [r for r in found.readings if BOOTTIME in r and REALTIME in r]
-        if readings:
-            first, last = (
-                clocks_at(reading[BOOTTIME], reading[REALTIME], _CLOCK_UNCERTAINTY_NS)
-                for reading in (readings[0], readings[-1])
-            )
-            self.header["clocks"] = first
-            self.end = {**(self.end or {}), "clocks": last}
-        if self._patterns:
-            names = {pattern.rpartition("/")[2] for pattern in self._patterns}
-            block = {name for name in names if name.startswith("block_")}
-            every = not {"block/*", "block", "*/*"}.isdisjoint(self._patterns)
-            self.set_recorded({*KIND_OF, *block} if every else block)
-        self.problems += found.problems
-        start, end = found.misplaced_span
-        if start <= end < MAX_NS:
-            self.add_damage(0, start, end)
-        if found.elsewhere:
-            self.remark(
-                f"{found.elsewhere} packets are of other machines (machine_id): their events are "
-                "not read"
-            )
-
     @contextmanager
     def again(self) -> Iterator[BinaryIO]:
         """Yield the trace's bytes from its beginning, while `batches` may be reading them."""
@@ -181,7 +178,16 @@ class PerfettoSource(TracepointSource):
             tgid = np.array(processes, dtype=np.int64)[of]
             rows, others = rows_of(ftrace, tgid, read, self._messages)
             read += len(ftrace.time)
-            passed = Counter({self._event_name(kind): count for kind, count in others.items()})
+            passed: Counter[str] = Counter()
+            for kind, number in others.items():
+                if kind in self._messages:
+                    name = self._messages[kind][0]
+                else:
+                    from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
+
+                    known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number
+                    name = str(known[kind].name) if kind in known else f"event {kind}"
+                passed[name] = number
             complete_to = later[min(index, len(later) - 1)] - 1
             yield Batch(rows, complete_to, packets.whole, losses, passed)
         # Losses that only the kernel's counts show are of the whole trace.
@@ -197,14 +203,6 @@ class PerfettoSource(TracepointSource):
             self._stream.close()
         if broken:
             self.problem(f"left out: {broken} events or ends of bundles that are damaged")
-
-    def _event_name(self, kind: int) -> str:
-        if kind in self._messages:
-            return self._messages[kind][0]
-        from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent
-
-        known: dict[int, Any] = FtraceEvent.DESCRIPTOR.fields_by_number
-        return str(known[kind].name) if kind in known else f"event {kind}"
 
     def _losses(self, ftrace: Ftrace, dropped: Bool) -> list[Loss]:
         """Return the loss windows of bundles (m,), and take their times into `_last`.

@@ -96,9 +96,9 @@ class Survey:
         rows, defaults = fields.messages(_DEFAULTS)
         inner = defaults.fields([_CLOCK, 11])
         clocks = inner.values(_CLOCK)
-        named = clocks != 0
+        told = clocks != 0
         self._defaults.update(
-            zip(sequences[rows[named]].tolist(), clocks[named].tolist(), strict=True)
+            zip(sequences[rows[told]].tolist(), clocks[told].tolist(), strict=True)
         )
         described = fields.messages(_DESCRIPTOR)[1].fields([1, 5])
         uuids = np.concatenate(
@@ -112,7 +112,22 @@ class Survey:
             self.uuids = np.union1d(self.uuids, uuids[uuids != 0])
         _, snapshots = fields.messages(_SNAPSHOT)
         for row in range(len(snapshots)):
-            self._add_snapshot(snapshots.take(np.array([row])))
+            snapshot = snapshots.take(np.array([row]))
+            if not self._named and (named := int(snapshot.fields([2]).values(2)[0])):
+                self._named, self.primary = True, named
+            parts = snapshot.repeated(1)[1].fields([1, 2, 4])
+            ids, times, units = (parts.values(number) for number in (1, 2, 4))
+            reading = {
+                int(clock): int(time) * max(int(unit), 1)
+                for clock, time, unit in zip(ids, times, units, strict=True)
+                if 0 < clock < BUILTIN and time >= 0
+            }
+            if reading:
+                self.readings.append(reading)
+                if len(self.readings) > _MOST_READINGS:
+                    self.readings = [*self.readings[:-1:2], reading]
+                if self.primary in reading:
+                    self._add_span(np.array([reading[self.primary]]))
         _, names = fields.messages(_SYSTEM)[1].fields([1]).messages(1)
         if len(names):
             utsname = names.take(np.array([len(names) - 1])).fields(list(_UTSNAME))
@@ -124,25 +139,6 @@ class Survey:
         self.blocked_reasons |= bool((ftrace.kind == _BLOCKED_REASON).any())
         self.block_io |= bool((ftrace.kind == _BLOCK_IO_START).any())
         self._add_times(fields, sequences, ftrace)
-
-    def _add_snapshot(self, snapshot: Messages) -> None:
-        if not self._named and (named := int(snapshot.fields([2]).values(2)[0])):
-            self._named, self.primary = True, named
-        _, clocks = snapshot.repeated(1)
-        parts = clocks.fields([1, 2, 4])
-        ids, times, units = (parts.values(number) for number in (1, 2, 4))
-        reading = {
-            int(clock): int(time) * max(int(unit), 1)
-            for clock, time, unit in zip(ids, times, units, strict=True)
-            if 0 < clock < BUILTIN and time >= 0
-        }
-        if not reading:
-            return
-        self.readings.append(reading)
-        if len(self.readings) > _MOST_READINGS:
-            self.readings = [*self.readings[:-1:2], reading]
-        if self.primary in reading:
-            self._add_span(np.array([reading[self.primary]]))
 
     def _add_times(self, fields: Fields, sequences: I64, ftrace: Ftrace) -> None:
         """Widen the span by the times of packets and of ftrace's events; count those unplaced.

@@ -33,7 +33,6 @@ from tests.support.blktrace_records import (
     ZONE_RESET,
     C,
     Q,
-    everything,
     record,
     record_2,
     records,
@@ -41,6 +40,7 @@ from tests.support.blktrace_records import (
     write_set,
 )
 from tests.support.captures import load, write_log
+from tests.support.sources import everything
 
 
 @pytest.mark.parametrize("cut", range(0, 30, 7))

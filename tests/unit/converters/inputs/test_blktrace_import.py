@@ -12,7 +12,7 @@ import pytest
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.inputs.blktrace import records
+from biotrail.converters.inputs.blktrace import source as blktrace_source
 from biotrail.converters.inputs.blktrace.source import BlktraceSource
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, Kind
 from tests.support.blktrace_records import (
@@ -32,12 +32,12 @@ from tests.support.blktrace_records import (
     C,
     D,
     Q,
-    everything,
     record,
     record_2,
     stream,
     write_set,
 )
+from tests.support.sources import everything
 
 LETTERS = {int(kind): record.letter for kind, record in BY_KIND.items()}
 
@@ -207,7 +207,7 @@ def test_a_process_note_names_its_thread():
 
 def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     # GIVEN more messages than are kept
-    monkeypatch.setattr(records, "MESSAGES_KEPT", 2)
+    monkeypatch.setattr(blktrace_source, "MESSAGES_KEPT", 2)
     messages = (record(MESSAGE, t, pdu=f"bfq{t}".encode()) for t in range(3))
     source = stream(*messages, record(Q | READ, 3, 8, 512))
     # WHEN they are read

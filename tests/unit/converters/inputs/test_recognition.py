@@ -48,6 +48,7 @@ from tests.support.light_logs import Light, write_log
 from tests.support.paths import DATA
 from tests.support.perf_files import Perf
 from tests.support.read_cost import Counting, check, counted
+from tests.support.sources import Pipe
 from tests.support.system_traces import SystemTrace
 from tests.support.text_layouts import COMPLETE, ISSUE
 
@@ -69,13 +70,6 @@ PAGE = (
     "<!DOCTYPE html>\n<html><head><title>Android System Trace</title>\n"
     + "<script>var a = 1;</script>\n" * 300
 )
-
-
-class Pipe(io.BytesIO):
-    """Bytes that cannot be sought, as from a pipe."""
-
-    def seekable(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -389,11 +383,8 @@ READS = system_traces.reads().bytes()
 INCOMPRESSIBLE = packet(random.Random(2).randbytes(200_000))
 
 
-class PipeBytes(io.BytesIO):
-    """Bytes that cannot be sought, and come a few at a time."""
-
-    def seekable(self) -> bool:
-        return False
+class SlowPipe(Pipe):
+    """A pipe whose bytes come a few at a time."""
 
     def read1(self, size: int | None = -1, /) -> bytes:
         return super().read1(min(size or 0, 3000))
@@ -407,7 +398,7 @@ def test_a_trace_is_recognised_whatever_its_first_block(
     data = pack(INCOMPRESSIBLE + READS)
     path = tmp_path / "x"
     path.write_bytes(data)
-    for given in (path, io.BytesIO(data), PipeBytes(data)):
+    for given in (path, io.BytesIO(data), SlowPipe(data)):
         # WHEN it is opened by its path, as a stream, and from a pipe
         source = open_source(given)
         # THEN it is read as the same trace is that is not compressed

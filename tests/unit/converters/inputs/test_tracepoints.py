@@ -24,6 +24,7 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.kernel_names import IOERR, OPS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import FIRST_UNKNOWN_TID, NO_SECTOR, Kind
 from tests.support import perf_files
+from tests.support.sources import everything
 from tests.support.system_traces import SystemTrace
 from tests.support.traced_events import makedev
 
@@ -159,7 +160,7 @@ def associated(given: Any) -> tuple[Bios, Requests, list[str]]:
 def events_of(given: Any) -> tuple[Events, list[str]]:
     """Return a recording's events but for names, and the remarks on it."""
     source = open_source(io.BytesIO(given) if isinstance(given, bytes) else given)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return events.take(np.flatnonzero(events.kind != Kind.TASK)), source.remarks
 
 
@@ -316,7 +317,7 @@ def test_threads_without_ids_are_told_apart_by_name() -> None:
     line = b"     :-1    -1 [001] 5.000001:  block:block_rq_issue: 8,0 R 4096 () 64 + 8 [gone]\n"
     events, _ = events_of(line + line.replace(b":-1    -1", b"init     1"))
     source = open_source(io.BytesIO(line))
-    tids = Events.join([part.events for part in source.parts()])
+    tids = everything(source)
     named = tids.fields(Kind.TASK, tids.rows(Kind.TASK))
     assert named["tid"].tolist() == [FIRST_UNKNOWN_TID + 1]
     assert named["comm"].tolist() == [b"gone"]

@@ -34,13 +34,14 @@ from tests.support.blktrace_records import (
     records,
 )
 from tests.support.captures import load, parse, write_log
+from tests.support.sources import everything
 
 CAPTURES = sorted(p.stem for p in (DATA.parent / "captures").glob("*.txt"))
 
 
 def windows(source: BlktraceSource, size: int = 10**9) -> Iterator[tuple[Events, int]]:
     """The source's events as `Trace.events` gives them."""
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     while len(events):
         ready, events = events.split(size)
         yield ready, int(ready.ts[-1])
@@ -244,7 +245,7 @@ def test_s_stands_for_g_where_a_log_has_no_g(tmp_path):
     summary = blktrace.write(trace.events(), trace.context, tmp_path / "out")
     # THEN there is a G for each s, of the thread that queued the bio
     source = BlktraceSource(tmp_path / "out")
-    written = Events.join([part.events for part in source.parts()])
+    written = everything(source)
     got = written.fields(Kind.G, written.rows(Kind.G))
     started = [e for e in events if e["letter"] == "s"]
     assert len(got) == len(started) > 0

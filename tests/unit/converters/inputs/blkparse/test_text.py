@@ -25,10 +25,10 @@ from biotrail.recorder.schema.kernel_names import IOERR
 from biotrail.recorder.schema.records import NO_SECTOR, Kind
 from tests.support import captures, paths
 from tests.support.both_ways import uncompiled
+from tests.support.sources import Pipe, everything
 from tests.unit.converters.inputs.blkparse.texts import (
     DATA,
     SDA,
-    all_events,
     contents,
     events_of,
     io_lines,
@@ -252,11 +252,6 @@ def test_a_device_gets_the_summary_s_name(tmp_path) -> None:  # type: ignore[no-
     context = Context(open_source(path).header)
     # THEN the device has a name
     assert context.device_name(254 << 20) == "vda"
-
-
-class Pipe(io.BytesIO):
-    def seekable(self) -> bool:
-        return False
 
 
 @pytest.mark.parametrize(
@@ -504,6 +499,6 @@ def test_thread_names_are_those_of_the_set() -> None:
 
 def named(source: Source) -> set[tuple[int, bytes]]:
     """The threads with names: id, name."""
-    events = all_events(source)
+    events = everything(source)
     rows = events.raw[events.kind == Kind.TASK]
     return {(int(row[1]) & 0xFFFFFFFF, row[2:4].tobytes().rstrip(b"\0")) for row in rows}

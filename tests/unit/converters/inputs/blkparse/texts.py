@@ -12,6 +12,7 @@ from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.records import BY_KIND, Kind
 from tests.support import paths
+from tests.support.sources import everything
 
 DATA = paths.DATA / "blktrace"
 SDA = 8 << 20
@@ -40,13 +41,9 @@ def source_of(data: bytes) -> BlkparseSource:
     return source
 
 
-def all_events(source: Source) -> Events:
-    return Events.join([part.events for part in source.parts()])
-
-
 def events_of(source: Source) -> Events:
     """Without names of threads."""
-    events = all_events(source)
+    events = everything(source)
     return events.take(np.flatnonzero(events.kind != Kind.TASK))
 
 

@@ -21,6 +21,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
 from tests.support.paths import DATA as TEST_DATA
 from tests.support.paths import ROOT
+from tests.support.sources import everything
 from tests.support.text_layouts import (
     COMPLETE,
     ISSUE,
@@ -67,7 +68,7 @@ def source_of(data):
 
 
 def events_of(source):
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return events.take(np.flatnonzero(events.kind != Kind.TASK))
 
 
@@ -124,7 +125,7 @@ def test_names_may_have_any_letters(name, head):
     body = BODIES[0].replace("fio", name)
     # WHEN its event is read
     source = source_of(text(before.format(body)))
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     # THEN thread, CPU and sector are right, and so is the name
     queued = events.take(events.rows(Kind.Q))
     assert queued.raw[:, 2].tolist() == [49032]
@@ -326,7 +327,7 @@ def named(layout: TextLayout) -> str:
 
 
 def events_of_text(data: bytes) -> Events:
-    return Events.join([part.events for part in open_source(io.BytesIO(data)).parts()])
+    return everything(open_source(io.BytesIO(data)))
 
 
 @pytest.mark.parametrize("layout", READ, ids=named)
@@ -429,7 +430,7 @@ def test_events_that_lack_a_field_are_said(left_out: str) -> None:
     head = "dd-500   [000]    10.000000: "
     source = open_source(io.BytesIO(f"{head}{ISSUE}\n{head}{odd}\n".encode()))
     # WHEN it is read
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     # THEN it is left out, and its line named
     assert len(events.rows(Kind.D)) == 1
     assert "1 lines of block events that are not understood, the first in line 2" in str(
@@ -497,7 +498,7 @@ def io_at(second: int, sector: int, cpu: int = 0, digits: int = 6) -> str:
 
 def read(text: str) -> tuple[TextSource, Events]:
     source = TextSource(io.BytesIO(text.encode()))
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, events
 
 
@@ -634,7 +635,7 @@ def with_zeros(data: bytes, at: int, size: int) -> bytes:
 
 def read_text(data: bytes) -> tuple[Source, Events]:
     source = open_source(io.BytesIO(data))
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, events.take([kind != Kind.TASK for kind in events.kind.tolist()])
 
 

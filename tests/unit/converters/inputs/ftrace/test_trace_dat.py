@@ -16,41 +16,21 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support import trace_dat as made
+from tests.support.sources import Pipe, everything
+from tests.support.trace_dat import FORMAT, issue
 
 DATA = Path(__file__).parents[4] / "data" / "ftrace"
 SMALL = made.contents_of(DATA / "small.dat")
-FORMAT = """name: block_rq_issue
-ID: 7
-format:
-\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
-\tfield:unsigned char common_flags;\toffset:2;\tsize:1;\tsigned:0;
-\tfield:unsigned char common_preempt_count;\toffset:3;\tsize:1;\tsigned:0;
-\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
-
-\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
-\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
-\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
-\tfield:char rwbs[8];\toffset:28;\tsize:8;\tsigned:0;
-"""
 
 
 def opened(contents):
     return open_source(made.stream(contents))
 
 
-def events_of(source):
-    return Events.join([part.events for part in source.parts()])
-
-
 def same(one, other):
     return (
         (one.ts == other.ts).all() and (one.cpu == other.cpu).all() and (one.raw == other.raw).all()
     )
-
-
-def issue(sector, order="<", dev=7 << 20, kind=7):
-    record = struct.pack(f"{order}HBBiIIQI8s", kind, 0, 0, 42, dev, 0, sector, 8, b"R")
-    return record
 
 
 def issues(*times, order="<", long_bytes=8, **options):
@@ -68,10 +48,10 @@ def of_issues(*buffers, **changes):
 @pytest.mark.parametrize("codec", ["none", "zlib", "zstd"])
 def test_versions_and_compressions_are_the_same_events(version, codec):
     # GIVEN one recording as files of both versions, compressed or not
-    expected = events_of(open_source(DATA / "small.dat"))
+    expected = everything(open_source(DATA / "small.dat"))
     source = opened(SMALL.changed(version=version, codec=codec))
     # WHEN it is read
-    events = events_of(source)
+    events = everything(source)
     # THEN all events are there, and nothing is wrong
     assert len(events) > 500
     assert same(events, expected)
@@ -80,9 +60,9 @@ def test_versions_and_compressions_are_the_same_events(version, codec):
 
 def test_events_are_those_that_ftrace_printed():
     # GIVEN a trace.dat and what ftrace printed of the same buffer, in microseconds
-    expected = events_of(open_source(DATA / "small.trace.txt"))
+    expected = everything(open_source(DATA / "small.trace.txt"))
     # WHEN the file is read
-    events = events_of(open_source(DATA / "small.dat"))
+    events = everything(open_source(DATA / "small.dat"))
     # THEN each event is printed, of the same CPU, less than a microsecond earlier
     kinds, cpus = events.kind != Kind.TASK, expected.kind != Kind.TASK
     events, expected = events.take(np.flatnonzero(kinds)), expected.take(np.flatnonzero(cpus))
@@ -103,7 +83,7 @@ def test_files_of_other_machines_are_read(order, long_bytes, version):
         made.Pages("", "mono", {1: pages}), order=order, long_bytes=long_bytes, version=version
     )
     # WHEN it is read
-    events = events_of(opened(contents))
+    events = everything(opened(contents))
     # THEN times, CPUs and sectors are right
     assert events.ts.tolist() == [1000, 1500]
     assert events.cpu.tolist() == [1, 1]
@@ -131,14 +111,14 @@ def test_losses_are_dated_between_their_cpus_events():
     contents = of_issues(made.Pages("", "mono", {0: issues(500), 1: pages}))
     # WHEN it is read
     source = opened(contents)
-    events_of(source)
+    everything(source)
     # THEN the loss windows say so; the first begins where the other CPU's events do
     found = [(loss["start"], loss["end"], loss["cpu"], loss["count"]) for loss in source.losses]
     assert found == [(500, 1000, 1, -1), (1500, 3000, 1, 3)]
     # GIVEN a recording whose ring was too small: 188 of 560 events were left
     source = open_source(DATA / "lossy.dat")
     # WHEN it is read
-    events = events_of(source)
+    events = everything(source)
     # THEN the other 372 are counted
     assert np.count_nonzero(events.kind != Kind.TASK) == 188
     assert [loss["count"] for loss in source.losses] == [372]
@@ -152,7 +132,7 @@ def test_events_of_two_instances_are_taken_once(version):
     contents = of_issues(first, made.Pages("two", "mono", {0: other}), version=version)
     # WHEN they are read
     source = opened(contents)
-    events = events_of(source)
+    events = everything(source)
     # THEN a device's requests come from one buffer, and what was left out is said
     assert len(events) == 3
     assert any("1 events of buffer 'two' left out" in remark for remark in source.remarks)
@@ -166,7 +146,7 @@ def test_an_instance_with_another_clock_is_left_out():
     # WHEN they are read
     source = opened(contents)
     # THEN the first one's is taken, and the other one is named
-    assert len(events_of(source)) == 1
+    assert len(everything(source)) == 1
     assert any("instance 'two' has the clock 'local'" in remark for remark in source.remarks)
 
 
@@ -175,7 +155,7 @@ def test_counts_of_the_tsc_become_ns_and_others_are_refused():
     option = struct.pack("<IIQ", 1 << 31, 32, 0)  # half a ns a count
     pages = made.Pages("", "x86-tsc", {0: issues(1 << 40, (1 << 40) + 3000)})
     # WHEN it is read
-    events = events_of(opened(of_issues(pages, options=[(made.TSC2NSEC, option)])))
+    events = everything(opened(of_issues(pages, options=[(made.TSC2NSEC, option)])))
     # THEN times are ns
     assert events.ts.tolist() == [1 << 39, (1 << 39) + 1500]
     # GIVEN a recording by a counter
@@ -194,7 +174,7 @@ def test_date_and_offset_are_applied():
     # WHEN it is read
     source = opened(contents)
     # THEN times have the offset, and the wall clock is known
-    assert events_of(source).ts.tolist() == [1500]
+    assert everything(source).ts.tolist() == [1500]
     clocks = source.header["clocks"]
     assert (clocks["monotonic"], clocks["realtime"]) == (1500, 1500 + 16_000)
     # GIVEN an instance alone, in a file with --date
@@ -218,7 +198,7 @@ def test_other_events_are_counted_by_name():
     # WHEN it is read
     source = opened(contents)
     # THEN one event is there, and the others are counted
-    assert len(events_of(source)) == 1
+    assert len(everything(source)) == 1
     assert source.passed_over == {"sched_switch": 2, "event 11": 1}
 
 
@@ -227,13 +207,13 @@ def test_any_cut_gives_events_or_one_message(version):
     # GIVEN a file that ends anywhere
     codec = "none" if version == 6 else "zstd"
     whole = made.trace_dat(SMALL.changed(version=version, codec=codec))
-    full = len(events_of(open_source(io.BytesIO(whole))))
+    full = len(everything(open_source(io.BytesIO(whole))))
     counts = []
     for size in [*range(20, len(whole), 331), len(whole) - 1]:
         # WHEN it is read
         try:
             source = open_source(io.BytesIO(whole[:size]))
-            events = events_of(source)
+            events = everything(source)
         except LogFormatError as error:
             # THEN there is a message that says so
             assert "the stream" in str(error)
@@ -254,7 +234,7 @@ def test_damaged_chunks_are_left_out_alone():
     whole[chunk + 6 : chunk + 12] = b"\xff" * 6
     # WHEN it is read
     source = open_source(io.BytesIO(bytes(whole)))
-    events = events_of(source)
+    events = everything(source)
     # THEN the others' events are there, and the message has the place
     assert len(events) == 12
     assert "does not decompress" in source.problems[0]
@@ -292,12 +272,7 @@ def test_cpus_that_share_data_and_pipes_are_refused():
     with pytest.raises(LogFormatError, match="damaged"):
         open_source(io.BytesIO(bytes(whole)))
 
-    # GIVEN a stream that cannot seek
-    class Pipe(io.BytesIO):
-        def seekable(self):
-            return False
-
-    # WHEN it is opened, THEN the message says to give a path
+    # GIVEN a stream that cannot seek / WHEN it is opened, THEN the message says to give a path
     with pytest.raises(LogFormatError, match="give its path"):
         TraceDatSource(Pipe(made.trace_dat(SMALL)))
 

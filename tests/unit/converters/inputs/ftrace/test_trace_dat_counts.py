@@ -8,29 +8,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from biotrail.converters.events.events import Events
 from biotrail.converters.inputs.ftrace.trace_dat import TraceDatSource
 from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import trace_dat as made
 from tests.support.paths import DATA
+from tests.support.sources import everything
+from tests.support.trace_dat import FORMAT, issue
 
-FORMAT = """name: block_rq_issue
-ID: 7
-format:
-\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
-\tfield:int common_pid;\toffset:4;\tsize:4;\tsigned:1;
-
-\tfield:dev_t dev;\toffset:8;\tsize:4;\tsigned:0;
-\tfield:sector_t sector;\toffset:16;\tsize:8;\tsigned:0;
-\tfield:unsigned int nr_sector;\toffset:24;\tsize:4;\tsigned:0;
-\tfield:char rwbs[8];\toffset:28;\tsize:8;\tsigned:0;
-"""
 PER_PAGE, PAGES = 3, 4
-
-
-def issue(sector: int) -> bytes:
-    return struct.pack("<HBBiIIQI8s", 7, 0, 0, 42, 7 << 20, 0, sector, 8, b"R")
 
 
 def cpu_pages(first: int) -> bytes:
@@ -65,7 +51,7 @@ def read(data: bytes) -> tuple[TraceDatSource, int]:
     """Return the source of a file, read to its end, and the number of its block events."""
     source = open_source(io.BytesIO(data))
     assert isinstance(source, TraceDatSource)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, len(events)
 
 

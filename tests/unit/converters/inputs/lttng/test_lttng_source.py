@@ -14,9 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Bios, Certainty
-from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.lttng import source as lttng_source
 from biotrail.converters.inputs.lttng.directories import find, is_lttng
 from biotrail.converters.inputs.opening import open_source
@@ -26,6 +24,7 @@ from biotrail.recorder.schema.kernel_names import opf_of
 from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
 from tests.support.lttng_writer import LAYOUTS, Event, write
+from tests.support.sources import everything
 
 REAL = Path(__file__).parents[4] / "data/lttng/kernel"
 """dd's 20 direct reads of 64 KiB and 20 writes of 4 KiB of a virtio disk, recorded on Linux 6.1 by
@@ -41,10 +40,6 @@ needs_bt2 = pytest.mark.skipif(
     != 0,
     reason="babeltrace2: the Python bindings (bt2) are not installed",
 )
-
-
-def events_of(source: Source) -> Events:
-    return Events.join([part.events for part in source.parts()])
 
 
 def request(start: int, sector: int, cpu: int = 0, **fields: Any) -> list[Event]:
@@ -91,7 +86,7 @@ def test_a_session_s_directory_stands_for_its_kernel_trace(tmp_path: Path, where
         (session / "ust/uid").mkdir(parents=True)
     source = open_source(session)
     # THEN it is the kernel's trace, and the other part is named
-    assert len(events_of(source)) == len(events_of(open_source(REAL)))
+    assert len(everything(source)) == len(everything(open_source(REAL)))
     assert len([r for r in source.remarks if "user space" in r]) == (session.name == "session")
 
 
@@ -104,7 +99,7 @@ def test_events_say_what_the_trace_s_fields_do(tmp_path: Path) -> None:
     for event in written:
         event[3].pop("error", None) if event[2] != "block_rq_complete" else None
     # WHEN they are read
-    events = events_of(open_source(write(tmp_path / "trace", written)))
+    events = everything(open_source(write(tmp_path / "trace", written)))
     # THEN times, CPUs, ranges, operations, threads and statuses are those that were written
     events = events.take(np.flatnonzero(events.kind != Kind.TASK))
     assert events.ts.tolist() == [1000, 1005, 1010, 1015, 1100, 1105]
@@ -124,7 +119,7 @@ def test_threads_have_names_of_the_context_or_of_the_event(
 ) -> None:
     # GIVEN a trace with and without the context fields  WHEN it is read
     place = write(tmp_path / "trace", request(1000, 64), context=context)
-    events = events_of(open_source(place))
+    events = everything(open_source(place))
     # THEN the bio's thread and the name of it are known either way
     assert events.field(Kind.Q, "tid", events.rows(Kind.Q)).tolist() == [77]
     names = events.fields(Kind.TASK, events.rows(Kind.TASK))
@@ -138,7 +133,7 @@ def test_discarded_events_are_losses_with_their_time(tmp_path: Path) -> None:
     written = [*request(1000, 64, cpu=1), lost, *request(4000, 64, cpu=1)]
     source = open_source(write(tmp_path / "trace", written))
     # THEN the loss lies where it may have been: behind the packet before, up to its own one's end
-    assert len(events_of(source)) == 7
+    assert len(everything(source)) == 7
     assert source.losses == [
         {"start": 2000, "end": 4100, "cpu": 1, "level": 0, "kind": 0, "count": 12}
     ]
@@ -161,7 +156,7 @@ def test_another_clock_is_named_and_its_cycles_become_ns(tmp_path: Path) -> None
     clock = {"name": "tsc", "frequency": 10**6}
     source = open_source(write(tmp_path / "trace", request(1000, 64), clock=clock))
     # THEN its times are ns, and the remark names it
-    assert events_of(source).ts.tolist() == [1_000_000, 1_000_000, 1_010_000, 1_100_000]
+    assert everything(source).ts.tolist() == [1_000_000, 1_000_000, 1_010_000, 1_100_000]
     assert any("the clock tsc" in remark for remark in source.remarks)
 
 
@@ -186,7 +181,7 @@ def test_a_file_that_is_cut_costs_what_it_lacks(tmp_path: Path) -> None:
     with open(place / "blk_1", "r+b") as stream:
         stream.truncate(9000)
     source = open_source(place)
-    events = events_of(source)
+    events = everything(source)
     # THEN the other CPU's events are there, and what is missing is counted and named
     assert set(events.cpu.tolist()) == {0}
     assert source.unreadable_bytes == 9000
@@ -197,9 +192,9 @@ def test_a_file_that_is_cut_costs_what_it_lacks(tmp_path: Path) -> None:
         stream.write((REAL / "blk_1").read_bytes()[:5000])
     # WHEN it is read
     source = open_source(place)
-    events = events_of(source)
+    events = everything(source)
     # THEN nothing of the whole packet is missing, and the rest is told
-    assert len(events) == len(events_of(open_source(REAL)))
+    assert len(events) == len(everything(open_source(REAL)))
     assert source.unreadable_bytes == 5000
     assert any(f"{place}/blk_1: 5000 bytes cannot be read" in text for text in source.problems)
 
@@ -213,7 +208,7 @@ def test_what_stands_before_damage_is_read(tmp_path: Path) -> None:
     data[half : half + 512] = np.random.default_rng(1).bytes(512)
     (place / "stream").write_bytes(data)
     source = open_source(place)
-    events = events_of(source)
+    events = everything(source)
     # THEN the events before it are there, and from when on they are missing is told
     assert 200 < len(events) < 400
     assert len(source.problems) == 1
@@ -294,8 +289,8 @@ def test_changed_bytes_give_a_result_or_one_message(tmp_path: Path, seed: int) -
     changed.write_bytes(data)
     # WHEN it is read  THEN what babeltrace2 makes of it is a result, or a message with the path
     try:
-        events = events_of(open_source(place))
-        assert len(events) <= len(events_of(open_source(REAL)))
+        events = everything(open_source(place))
+        assert len(events) <= len(everything(open_source(REAL)))
     except LogFormatError as error:
         assert str(error).startswith(str(place))
 
@@ -381,7 +376,7 @@ def test_bits_of_rwbs_are_those_of_the_version(
     # GIVEN a bio's operation and flags as a version of lttng-modules has them  WHEN it is read
     event = (5, 0, "block_bio_queue", request(5, 64, rwbs=bits)[0][3])
     source = open_source(write(tmp_path / "trace", [event], version=version))
-    events = events_of(source)
+    events = everything(source)
     # THEN they are what that version meant
     assert events.opf[events.kind == Kind.Q].tolist() == [opf_of(letters)]
     # AND a trace that does not say its version says what is assumed

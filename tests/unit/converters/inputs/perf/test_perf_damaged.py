@@ -18,6 +18,7 @@ from tests.support import perf_files as perf
 from tests.support import record_command
 from tests.support.cli_runner import Cli
 from tests.support.perf_files import COMPRESSED, SAMPLE, USUAL, Perf
+from tests.support.sources import everything
 
 START = 5_000_000_000
 DATA_SIZE_AT, DATA_AT_AT, FEATURES_AT = 48, 40, 72
@@ -32,7 +33,7 @@ def read(data: bytes) -> tuple[PerfSource, Events]:
     """Return the source of a file, read to its end, and its events but for names."""
     source = open_source(io.BytesIO(data))
     assert isinstance(source, PerfSource)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, events.take(events.rows(Kind.Q, Kind.D, Kind.C))
 
 
@@ -280,28 +281,7 @@ def test_any_byte_of_the_records_heads(sample_type: int) -> None:
     end = data_at(file) + struct.unpack_from("<Q", file, 48)[0]
     for start, _, _ in list(starts(file[:end], data_at(file))):
         for byte in (0, 1, 2, 3, 6, 7):
-            for value in (
-                0,
-                1,
-                2,
-                3,
-                5,
-                11,
-                13,
-                17,
-                64,
-                66,
-                67,
-                68,
-                69,
-                71,
-                73,
-                78,
-                80,
-                81,
-                82,
-                255,
-            ):
+            for value in VALUES:
                 changed = bytearray(file)
                 changed[start + byte] = value
                 damage_is_said(bytes(changed), whole)

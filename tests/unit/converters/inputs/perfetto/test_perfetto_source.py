@@ -23,6 +23,7 @@ from biotrail.recorder.schema.errors import LogFormatError, TraceError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
 from tests.support.paths import DATA, ROOT
+from tests.support.sources import Pipe, everything
 from tests.support.system_traces import Event, SystemTrace
 from tests.support.traced_events import makedev
 
@@ -56,10 +57,6 @@ def trace_of(found: list[tuple[int, Event]], more: int = 0) -> SystemTrace:
     for _ in range(more):
         trace.add()
     return trace
-
-
-def events_of(source: PerfettoSource) -> Events:
-    return Events.join([part.events for part in source.parts()])
 
 
 def bios_of(given: Any) -> list[tuple[int, int, int, int, str]]:
@@ -112,10 +109,6 @@ def test_every_form_of_a_trace_is_the_same(form: str, tmp_path: Path) -> None:
     trace = trace_of(read_of(T + 10, 8))
     data = trace.bytes()
     given: Any = tmp_path / "trace"
-
-    class Pipe(io.BytesIO):
-        def seekable(self) -> bool:
-            return False
 
     forms = {"gz": gzip.compress(data), "zst": zstandard.compress(data)}
     forms["compressed"] = trace.compressed().bytes()
@@ -177,7 +170,7 @@ def test_events_without_a_message_of_their_own() -> None:
     trace.events(0, found)
     source = PerfettoSource(io.BytesIO(trace.bytes()))
     # WHEN they are read
-    events = events_of(source)
+    events = everything(source)
     # THEN those of the block layer are events, and the other is counted
     assert events.ts.tolist() == [T + 1, T + 1, T + 2]
     assert source.header["events"]["letters"] == ["m", "E"]
@@ -194,7 +187,7 @@ def test_what_the_trace_describes_and_the_tree_names() -> None:
     trace.described(T + 6, 42, 70_001, {1: 3})
     source = PerfettoSource(io.BytesIO(trace.bytes()))
     # WHEN it is read
-    events = events_of(source)
+    events = everything(source)
     # THEN those of the block layer are events, with their fields
     (row,) = np.flatnonzero(events.kind == Kind.RQ_MERGE)
     assert (events.ts[row], events.dev[row], events.sector[row]) == (T + 5, 8 << 20, 2000)
@@ -223,7 +216,7 @@ def test_descriptors_that_are_damaged_are_passed_over(damage: bytes) -> None:
     source = PerfettoSource(io.BytesIO(trace.bytes()))
     # WHEN it is read / THEN the trace's other events are there, and these are counted
     whole = PerfettoSource(io.BytesIO(trace_of(read_of(1000, 8)).bytes()))
-    assert len(events_of(source)) == len(events_of(whole))
+    assert len(everything(source)) == len(everything(whole))
     assert any("event 70000 1" in remark for remark in source.remarks)
     assert any("without the field" in problem for problem in source.problems)
 
@@ -252,7 +245,7 @@ def test_events_of_another_machine_are_counted_and_passed_over() -> None:
         data = SystemTrace(mixed).bytes()
         source = PerfettoSource(io.BytesIO(data))
         # THEN the host's events alone are there, and how many packets are not is said
-        assert len(events_of(source)) == len(events_of(PerfettoSource(io.BytesIO(host.bytes()))))
+        assert len(everything(source)) == len(everything(PerfettoSource(io.BytesIO(host.bytes()))))
         assert source.header["kernel"]["release"] == "6.1.0"
         assert any(f"{len(guest.packets)} packets are of other" in r for r in source.remarks)
         assert bios_of(io.BytesIO(data)) == [wanted(T, 64)]
@@ -396,7 +389,7 @@ def read(data: bytes) -> tuple[PerfettoSource, int]:
     """Return the source of a trace, read to its end, and the number of its block events."""
     source = open_source(io.BytesIO(data))
     assert isinstance(source, PerfettoSource)
-    events = Events.join([part.events for part in source.parts()])
+    events = everything(source)
     return source, len(events.rows(Kind.D))
 
 
@@ -509,7 +502,7 @@ def plain_loops(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _read(path: Path) -> tuple[Events, list[str]]:
     source = PerfettoSource(path)
-    return Events.join([part.events for part in source.parts()]), source.remarks
+    return everything(source), source.remarks
 
 
 @pytest.fixture(scope="module")
