@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of a report by device: stages, queues, patterns, flushes, stacked devices."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from rich.console import RenderableType
 
@@ -43,20 +43,26 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     rows = []
     notes = []
 
-    def active(one: DepthReport) -> str:
+    def cells(one: DepthReport) -> list[str]:
         span = one.active_ns + one.idle_ns
-        return f"{100 * one.active_ns / span:.1f} %" if span else NONE
+        return [
+            f"{one.mean:.2f}",
+            units.count(one.max),
+            f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
+            f"{100 * one.active_ns / span:.1f} %" if span else NONE,
+            units.duration(one.idle_ns),
+        ]
 
     for device in devices:
         queue, issued = device.queue, device.issued
-        rows.append(
+        waiting, serving = (
             [
-                device.device,
-                *(_bounds(of, text) for of in (queue, issued) for text in _IN_FLIGHT),
-                _bounds(queue, active),
-                _bounds(queue, lambda one: units.duration(one.idle_ns)),
+                low if low == high else f"{low}-{high}"
+                for low, high in zip(cells(one), cells(one.high or one), strict=True)
             ]
+            for one in (queue, issued)
         )
+        rows.append([device.device, *waiting[:3], *serving[:3], *waiting[3:]])
         if queue.unended or issued.unended:
             what = [
                 f"{units.count(of.unended)} {name}"
@@ -73,21 +79,6 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     )
     found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
     return with_lines(found, notes)
-
-
-_IN_FLIGHT: tuple[Callable[[DepthReport], str], ...] = (
-    lambda one: f"{one.mean:.2f}",
-    lambda one: units.count(one.max),
-    lambda one: f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
-)
-"""Mean, maximum, and how many others a beginning I/O met on average, as text."""
-
-
-def _bounds(one: DepthReport, text: Callable[[DepthReport], str]) -> str:
-    """Return a figure, or its bounds where these read differently."""
-    low = text(one)
-    high = low if one.high is None else text(one.high)
-    return low if low == high else f"{low}-{high}"
 
 
 _EVENTS = (
@@ -134,11 +125,8 @@ def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
         Column("flushes by bios that waited", 1, left=True),
     ]
     made = table("Flush requests, and how many bios waited for each", columns, rows, width)
-    return with_lines(made, _without(doubtful, "time"))
-
-
-def _without(doubtful: int, what: str) -> list[str]:
-    return [f"without {units.plural(doubtful, what)} in doubt"] if doubtful else []
+    left = [f"without {units.plural(doubtful, 'time')} in doubt"] if doubtful else []
+    return with_lines(made, left)
 
 
 def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
@@ -154,4 +142,6 @@ def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
     ]
     columns = [*columns_of("device < | below < | operation < | part < | count @1"), *TIMES]
     made = table("Stacked devices", columns, without_repeats(rows, 3), width)
-    return with_lines(made, _without(sum(p.doubtful for p in pairs), "lower bio"))
+    doubtful = sum(pair.doubtful for pair in pairs)
+    left = [f"without {units.plural(doubtful, 'lower bio')} in doubt"] if doubtful else []
+    return with_lines(made, left)

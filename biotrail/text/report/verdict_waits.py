@@ -113,11 +113,6 @@ def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:
     return [(device.device, one) for device in upper_devices(report) for one in device.operations]
 
 
-def whole_time(report: Report) -> tuple[Counter[str], int]:
-    parts = time_by_part(one for _, one in upper_operations(report))
-    return parts, sum(parts.values())
-
-
 # Thresholds of the rule; docs/report.md states each.
 WAITED_OF_SPAN, WAITED_OF_CALLS = 0.05, 0.25
 CAUSE_SHARE = 0.25
