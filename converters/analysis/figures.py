@@ -215,16 +215,12 @@ def extent(trace: Trace) -> tuple[int, int]:
     read to its end.
     """
     account = trace.account
-    if not of_events(trace) and trace.covered is not None:
+    told = trace.says_time or trace.span is not None
+    if told and trace.covered is not None:
         return trace.covered
     if account.first_ns < 0:
         return trace.start, trace.start
     return account.first_ns, account.last_ns
-
-
-def of_events(trace: Trace) -> bool:
-    """Whether `extent` is from the first to the last event, as the recording has no more."""
-    return not trace.says_time and trace.span is None
 
 
 def begin_text(trace: Trace) -> str | None:

@@ -22,7 +22,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Tasks,
 )
-from biotrail.converters.lifecycles.operations import asks_flush, operations
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
 from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
@@ -173,8 +173,7 @@ class Choice:
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """An unknown device or file matches nothing; an empty PREFLUSH write is a flush."""
-        chosen = self._on_devices(bios.dev, bios.part)
-        chosen &= self._doing(bios.opf, bios.bytes)
+        chosen = self._meant(bios, bios.part)
         if self.who != ANYBODY:
             chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
@@ -192,21 +191,18 @@ class Choice:
         """None if the choice is by submitter or file, which are known of bios alone."""
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
-        chosen = self._on_devices(requests.dev, requests.dev)
-        return chosen & self._doing(requests.opf, requests.bytes)
+        return self._meant(requests, requests.dev)
 
-    def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """All if the choice names no devices; none if it does, and none of them is in the log."""
-        if not self._devices:
-            return np.ones(len(dev), dtype=np.bool_)
-        wanted = np.array(self.devices(), dtype=np.int64)
-        return np.isin(dev, wanted) | np.isin(part, wanted)
-
-    def _doing(self, opf: U32, size: U32) -> Bool:
-        if not self._wanted or not len(opf):
-            return np.ones(len(opf), dtype=np.bool_)
-        codes, names = operations(self.context, opf, size)
-        return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+    def _meant(self, table: Bios | Requests, part: U32) -> Bool:
+        """By device and operation; none if none of the devices is in the log."""
+        chosen = np.ones(len(table), dtype=np.bool_)
+        if self._devices:
+            wanted = np.array(self.devices(), dtype=np.int64)
+            chosen &= np.isin(table.dev, wanted) | np.isin(part, wanted)
+        if self._wanted and len(table):
+            codes, names = operations(self.context, table.opf, table.bytes)
+            chosen &= np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+        return chosen
 
     def devices(self) -> list[int]:
         """Names not in the log so far are left out; a decimal `major:minor` never is."""
@@ -284,22 +280,6 @@ class Outcome:
 ANY = Outcome()
 
 
-def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
-    """Return how long bios took, ns, in the order of `numbers`.
-
-    all_bios: the table of a window's bios before a cut shortened them, ascending by number. Counted
-    from a bio's first known time, which is Q if that was recorded, to its completion. Without a
-    completion: to the bio's last known time if its certainty is LOST, else to `end` (ns). 0 if none
-    of the bio's times is known, or its completion is in doubt: what is known of it does not make it
-    slow.
-    """
-    bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
-    start = first_seen(bios)
-    going_on = np.where(bios.certainty == Certainty.LOST, last_seen(bios), end)
-    until = np.where(bios.complete != NEVER, bios.complete, going_on)
-    return np.where((start == NEVER) | bios.doubtful, 0, np.maximum(until - start, 0))
-
-
 @dataclass
 class Finder:
     """Finds the bios of a choice that have the wanted outcome, in a first pass over the log.
@@ -320,7 +300,14 @@ class Finder:
     def watch(self, result: Result, window: Lifecycles) -> None:
         """result: the window's bios before a cut, whose time outside the cut counts, too."""
         bios = window.bios
-        took = _waited(result.bios, bios.number, window.end)
+        # From the first known time to the completion. Without one: to the last known time if it was
+        # lost, else to the window's end. 0 if no time is known, or the completion is in doubt.
+        whole = result.bios.take(np.searchsorted(result.bios.number, bios.number))
+        start = first_seen(whole)
+        going_on = np.where(whole.certainty == Certainty.LOST, last_seen(whole), window.end)
+        until = np.where(whole.complete != NEVER, whole.complete, going_on)
+        unknown = (start == NEVER) | whole.doubtful
+        took = np.where(unknown, 0, np.maximum(until - start, 0))
         chosen = self.wanted.marks(took, bios) & self.choice.mask(bios, window.tasks)
         if self.wanted.failed:  # as reports count failures
             chosen &= ~failed_nowait(self.choice.context, bios)
@@ -376,6 +363,3 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
                     found |= rows & np.isin(getattr(pairs, name), devices)
         chosen &= found
     return chosen
-
-
-__all__ = ["Choice", "asks_flush", "device_named", "operations"]

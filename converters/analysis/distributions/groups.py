@@ -192,12 +192,10 @@ class Series(Generic[Figures, Closed]):
         cells, place = distinct(interval[kept], codes[kept])
         for (one, code), more in zip(cells, figures(kept, place, len(cells)), strict=True):
             self._open[one, code] = plus(self._open.get((one, code)), more)
-        self._close(max((now - LINGER_NS - self.origin) // self.interval, 0))
+        self.finish(max((now - LINGER_NS - self.origin) // self.interval, 0))
 
-    def finish(self) -> None:
-        self._close(1 << 62)
-
-    def _close(self, edge: int) -> None:
+    def finish(self, edge: int = 1 << 62) -> None:
+        """Close the intervals before that one; without it, all."""
         for interval, code in sorted(cell for cell in self._open if cell[0] < edge):
             figures = self._open.pop((interval, code))
             self.closed.setdefault(interval, []).append(self.close(code, figures))

@@ -13,7 +13,6 @@ from biotrail.converters.analysis.choosing.choosing import (
     Choice,
     chosen_pairs,
     failed_nowait,
-    operations,
 )
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
@@ -28,6 +27,7 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
 )
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.sites.pair_names import PairNames
 

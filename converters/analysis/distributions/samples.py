@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import asks_flush, failed_nowait
+from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -21,7 +21,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.lifecycles.operations import CLEARED
+from biotrail.converters.lifecycles.operations import CLEARED, asks_flush
 
 FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
 """REQ_ flags for which reports count the I/Os that have them."""
@@ -174,7 +174,13 @@ def _samples(
     latency = np.where(ended, np.maximum(table.complete - start, 0), NEVER)
     doubtful, tried = table.doubtful & ended, failed_nowait(context, table)
     in_doubt = np.full(len(table), NEVER, np.int64)
-    owner, stage = _owners(table.number, stages.owner), stages.stage
+    stage = stages.stage
+    owner = np.empty(len(stages), np.int64)
+    found = loops.owners(table.number, np.ascontiguousarray(stages.owner), owner)
+    if found < len(stages):  # the table or the stages are not in the order of the numbers
+        first = np.flatnonzero(np.diff(stages.owner, prepend=NEVER))
+        row = np.searchsorted(table.number, stages.owner[first])
+        owner = np.repeat(row, np.diff(first, append=len(stages)))
     stage_ns = stages.end - stages.start
     if doubtful.any():
         rows["doubtful"] = doubtful
@@ -200,19 +206,6 @@ def _samples(
         stage_ns=stage_ns,
         ranges=ranges,
     )
-
-
-def _owners(number: I64, owner: I64) -> I64:
-    """Return the row of each stage's owner in `number`, which is ascending."""
-    if not len(owner):
-        return np.zeros(0, dtype=np.int64)
-    rows = np.empty(len(owner), np.int64)
-    if loops.owners(number, np.ascontiguousarray(owner), rows) == len(owner):
-        return rows
-    first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
-    first = np.concatenate([[0], first])
-    row = np.searchsorted(number, owner[first])
-    return np.repeat(row, np.diff(first, append=len(owner)))
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:

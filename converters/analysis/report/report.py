@@ -40,7 +40,6 @@ from biotrail.converters.analysis.figures import (
     as_row,
     begin_text,
     extent,
-    of_events,
     stage_times,
     with_doubtful,
 )
@@ -265,7 +264,7 @@ class Reporter:
             begin_ns=begin,
             end_ns=end,
             begin=begin_text(trace),
-            time_of="events" if of_events(trace) else "recording",
+            time_of="recording" if trace.says_time or trace.span is not None else "events",
             total=total,
             operations=operation_reports(submitted, requests, span, context),
             lower_bios=lower["ios"],
