@@ -110,11 +110,7 @@ class Who:
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
-        """Mark the bios of whose cgroup it is not known whether it is chosen.
-
-        Where cgroups are chosen: their id is not known; by what they are, also their path, or the
-        name of their container or pod.
-        """
+        """Mark the bios of whose cgroup it is not known whether it is chosen."""
         unknown = np.zeros(len(bios), dtype=np.bool_)
         if not self.by_cgroup:
             return unknown
@@ -147,12 +143,11 @@ class Choice:
         who: Who = ANYBODY,
         files: Collection[str] = (),
     ) -> None:
-        """Store the restrictions; an I/O has to meet each one that is not empty.
+        """An I/O has to meet each restriction that is not empty.
 
-        devices: names, as device_named takes them; looked up by `check`. wanted: names of
-        operations. files: patterns, one of which has to match the whole path, or the one before a
-        rename (fnmatchcase, so `*` also matches `/`). Raises ConversionError if there are patterns
-        and the log was recorded without files.
+        devices: names, as device_named takes them. wanted: names of operations. files: patterns of
+        fnmatchcase for the whole path, or the one before a rename. Raises ConversionError if there
+        are patterns and the log was recorded without files.
         """
         if files and not context.has_files:
             raise ConversionError(NO_FILES)
@@ -227,8 +222,7 @@ _AGAIN = np.array(
 def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
     """Mark REQ_NOWAIT bios that ended with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error).
 
-    They could not get a request or room in the queue without waiting; io_uring then submits the
-    same I/O again, without REQ_NOWAIT.
+    io_uring submits the same I/O again, without REQ_NOWAIT.
     """
     asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
     if not asked.any():
@@ -284,8 +278,7 @@ ANY = Outcome()
 class Finder:
     """Finds the bios of a choice that have the wanted outcome, in a first pass over the log.
 
-    Pass `watch` to `Trace.lifecycles(on_window=...)`. A second pass over the same part of the log
-    gives bios the same numbers, and so can choose by `found`.
+    A second pass over the same part of the log gives bios the same numbers.
     """
 
     choice: Choice

@@ -13,11 +13,6 @@ from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted
 
-# Parts of a log: the windows' tables, restricted to I/Os that were in flight at chosen times.
-#
-# These I/Os are kept whole, also where they begin before or end after the chosen times. So every
-# counter, such as queue depth, is right within the chosen times.
-
 LEAD_NS = 5_000_000
 """ns that the excerpt begins before the first time, so that counters have a value by then."""
 
@@ -38,12 +33,9 @@ def excerpt(
 ) -> Iterator[Lifecycles]:
     """Yield the windows with only the I/O in flight at some of the times, (begin, end) in ns.
 
-    In flight is: from the first known time to the completion or, without a completion, to the
-    window's end; without any known time, never. Loss windows (records lost) that overlap the span
-    from the first time's begin to the last one's end are kept. A window that keeps no row is
-    skipped if it ends before the first time; if it begins after the last time, reading stops there.
-    `begin` of a window is raised to LEAD_NS before the first time, or to the window's end if that
-    is earlier, never lowered.
+    Such I/Os are kept whole, so that every counter, such as queue depth, is right at these times.
+    A window that keeps no row is skipped if it ends before the first time; if it begins after the
+    last one, reading stops there.
     """
     if not times:
         return
@@ -120,11 +112,7 @@ class Selection:
     """Numbers of the submissions of chosen bios that no window has had yet."""
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield each window with its chosen bios and requests only.
-
-        After the last window raises ConversionError if the choice names a device that is not in the
-        log: neither in its header or notes, nor the disk of any bio.
-        """
+        """Raises ConversionError at the end if the choice names a device that is not in the log."""
         for window in windows:
             self._seen.update(names_of(window.bios.dev).tolist())
             yield self._restricted(window)

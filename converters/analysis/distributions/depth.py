@@ -59,11 +59,7 @@ class Span:
 
 @dataclass
 class Depth:
-    """Depth of one device, from beginnings and ends of its I/Os, window after window.
-
-    I/O of which the end is not known counts as long as it is known to be in flight; `high` counts
-    it as long as it may be.
-    """
+    """Depth of one device; I/O whose end is not known counts as long as it is known in flight."""
 
     origin: int
     interval: int = 0
@@ -96,8 +92,7 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
-        An I/O that ends when another begins is not in flight any more. Depths below 0 (an end whose
-        beginning is not known) count as 0, but are kept as they are.
+        Depths below 0 (an end whose beginning is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
         if self.interval:
@@ -322,10 +317,9 @@ def follow(
 
 
 def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:
-    """Return the beginnings and ends of a window's bios (requests) by this window alone.
+    """Return the beginnings and ends of a window's bios (requests), cut off at its edges.
 
-    What was in flight before it begins with it, and what goes on ends with it. An I/O whose
-    completion was not recorded counts as in flight until that is known.
+    An I/O whose completion was not recorded counts as in flight until that is known.
     """
     ended, going_on = _rows(over, None), _rows(open_, None)
     rows = _Rows.concatenate([ended, going_on])

@@ -144,10 +144,9 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
-    """Lengths of operations of CLEARED are no data: they have a counter of their own, and `ranges`.
+    """rows: counters in which bios and requests differ; gets the others.
 
-    rows: counters in which bios and requests differ; gets the others. start: ns from which latency
-    counts. begin: `end` of rows without a completion.
+    start: ns from which latency counts. begin: `end` of rows without a completion.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.bool_)
@@ -209,11 +208,7 @@ def _samples(
 
 
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number (REQ_OP_*) of each operation.
-
-    I/O without data and with REQ_PREFLUSH, as fsync sends it, counts as the recording kernel's
-    flush operation, if that kernel has one.
-    """
+    """Return each REQ_OP_*; I/O without data but REQ_PREFLUSH, as of fsync, counts as a flush."""
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")
     if flush < 0:

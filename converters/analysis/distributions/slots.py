@@ -178,10 +178,9 @@ class Slots:
         self._pairs.clear()
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
-        """Add other slots of the same `width` behind the first `offset` slots.
+        """Add slots of the same `width` behind the first `offset`; of depths `spans`, shared.
 
-        places: place in `other` → place in these slots. Of the depths only `spans` are taken, which
-        are shared.
+        places: place in `other` → place in these slots.
         """
         for into, more in ((self.bios, other.bios), (self.requests, other.requests)):
             for place, slots in more.items():

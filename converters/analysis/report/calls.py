@@ -49,11 +49,8 @@ OF_CALLS = (
 class CallsByGroup:
     """Figures of all timed calls by group and name, window after window.
 
-    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
-    what it is) of the first one, by the file of its descriptor or of the first one that has a file,
-    else by what the first one is for. A call without such a bio is in the group of what is not
-    known; by file, a timed one without any bio in that of calls without I/O. A wait of a call that
-    was not timed may have a file without a bio of its own.
+    A call is grouped as its thread (process), or as the first bio that it queued: by its cgroup, by
+    the file of the call's descriptor or of the first one that has a file, else by what it is for.
     """
 
     def __init__(self, context: Context, by: str) -> None:

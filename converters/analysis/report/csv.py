@@ -76,9 +76,8 @@ def write_all(
 ) -> None:
     """Write the header line, then the lines of each report, to `out` as CSV.
 
-    If the first report has a label, there is a column `recording` with the labels, after `format`.
-    cell: maps each text to what is written for it; `guarded` puts an apostrophe before what a
-    spreadsheet would take for a formula. more: further lines of the first report, behind its own.
+    Labels are in a column `recording`, if the first report has one. cell: maps each text to what is
+    written for it. more: further lines of the first report, behind its own.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -102,12 +101,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, groups, path, pairs, intervals.
-
-    Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
-    device and its operations have lines of bios, then of requests; all others have lines of bios
-    only. `begin_ns` and `end_ns` are the interval's, or else the log's.
-    """
+    """Yield the report's lines as column → value: for each group its whole latency, then stages."""
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
     for section, both in (
         ("total", report.total),

@@ -449,11 +449,7 @@ Places = dict[int, Group]
 
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """span_ns: what rates are per; 0: rates are 0.
-
-    Percentiles of sizes are the least values of their buckets. The report keeps `group` itself, not
-    a copy.
-    """
+    """span_ns: what rates are per; 0: rates are 0. The report keeps `group` itself, not a copy."""
     known = sorted(group.statuses.items())
     by_operation = [
         OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
