@@ -14,7 +14,14 @@ import click
 from biotrail.cli.options.gathering import Decorator, made_of
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
-from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
+from biotrail.converters.analysis.choosing.choosing import (
+    ANYBODY,
+    ANYHOW,
+    Choice,
+    Finder,
+    OutcomeFilter,
+    Who,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
@@ -140,7 +147,7 @@ def _monotonic(trace: Trace, realtime: int) -> int:
     return int(reading["monotonic"]) + realtime - int(reading["realtime"])
 
 
-EVERYBODY, ANYHOW, ALWAYS = Who(), OutcomeFilter(), Times()
+ALWAYS = Times()
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,7 @@ class Cut:
     times: Times = ALWAYS
     devices: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
-    who: Who = EVERYBODY
+    who: Who = ANYBODY
     wanted: OutcomeFilter = ANYHOW
     files: tuple[str, ...] = ()
 
@@ -158,7 +165,7 @@ class Cut:
     def chooses(self) -> bool:
         return (
             bool(self.devices or self.ops or self.files)
-            or self.who != EVERYBODY
+            or self.who != ANYBODY
             or self.wanted != ANYHOW
         )
 
@@ -259,20 +266,20 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     """Return the chosen part of a trace, which is read once to find I/Os by their outcome."""
     limited = limiting(open_new, cut)
-    outcome = ANY
+    numbers = None
     if cut.wanted != ANYHOW:
         first = limited()
         finder = Finder(cut.choice(first.context), cut.wanted)
         with progress(first, "choosing", finder.watch) as windows:
             for _ in windows:
                 pass
-        outcome = finder.found()
+        numbers = finder.found()
     trace = limited()
     if not cut.chooses:
         return Opened(trace, None, cut)
     from biotrail.converters.analysis.choosing import select
 
-    return Opened(trace, select.Selection(cut.choice(trace.context), outcome), cut)
+    return Opened(trace, select.Selection(cut.choice(trace.context), cut.wanted, numbers), cut)
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
@@ -24,7 +25,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
@@ -95,7 +96,7 @@ class Who:
         if self.comms:
             wanted = {comm: matches(str(comm), self.comms) for comm in set(tasks.comm.tolist())}
             chosen_tasks = [wanted[comm] for comm in tasks.comm.tolist()]
-            chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
+            chosen &= take_or(np.array(chosen_tasks, dtype=np.bool_), table.task, False)
         if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
             theirs = table.take(queued)
             theirs.task, theirs.whom = theirs.whom, np.full_like(theirs.whom, -1)
@@ -105,7 +106,7 @@ class Who:
     def of_processes(self, table: "Bios | Calls | Waits | Pairs", tasks: Tasks) -> Bool:
         """Where the thread's process is not known (`table.task` is -1), its own id has to match."""
         pids = np.array(sorted(self.pids), dtype=np.int64)
-        tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
+        tgid = take_or(np.isin(tasks.tgid, pids), table.task, False)
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
@@ -126,12 +127,6 @@ class Who:
 
 
 ANYBODY = Who()
-
-
-def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
-    if not len(chosen):
-        return np.zeros(len(table), dtype=np.bool_)
-    return np.asarray((table.task >= 0) & chosen[np.maximum(table.task, 0)], dtype=np.bool_)
 
 
 class Choice:
@@ -245,33 +240,7 @@ class OutcomeFilter:
         return chosen & (table.status != 0) if self.failed else chosen
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Bios chosen by their outcome. These are numbers, because it is known only at a bio's end."""
-
-    numbers: I64 | None = None
-    """Numbers of the chosen bios, ascending; None: all bios and requests are chosen."""
-    wanted: OutcomeFilter = OutcomeFilter()
-    """What requests that serve no bio are chosen by."""
-
-    def bios(self, bios: Bios) -> Bool:
-        """A bio has the same answer in every window."""
-        if self.numbers is None:
-            return np.ones(len(bios), dtype=np.bool_)
-        return np.isin(bios.number, self.numbers)
-
-    def requests(self, requests: Requests) -> Bool:
-        """None with `wanted.slowest`: the slowest are chosen among bios."""
-        if self.numbers is None:
-            return np.ones(len(requests), dtype=np.bool_)
-        if self.wanted.slowest:
-            return np.zeros(len(requests), dtype=np.bool_)
-        known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
-        waited = np.where(known, requests.complete - requests.start, 0)
-        return self.wanted.marks(waited, requests)
-
-
-ANY = Outcome()
+ANYHOW = OutcomeFilter()
 
 
 @dataclass
@@ -287,8 +256,9 @@ class Finder:
     _waited: list[I64] = field(default_factory=list)
     _held: int = 0
 
-    def found(self) -> Outcome:
-        return Outcome(np.sort(self._best()[0]), self.wanted)
+    def found(self) -> I64:
+        """Return the numbers of the chosen bios, ascending."""
+        return np.sort(self._best()[0])
 
     def watch(self, result: Result, window: Lifecycles) -> None:
         """result: the window's bios before a cut, whose time outside the cut counts, too."""
@@ -326,14 +296,15 @@ class Finder:
 _FIELDS = ("key0", "key1", "by")
 
 
-def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -> Bool:
+def chosen_pairs(
+    pairs: Pairs, tasks: Tasks, choice: Choice, wanted: OutcomeFilter = ANYHOW
+) -> Bool:
     """Mark pairs by the thread that ended them, by devices in their key or --by, by their time.
 
     No pair is chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none
     of these.
     """
     who = choice.who
-    wanted = outcome.wanted
     if choice.by_what_is_done or who.by_cgroup or wanted.slowest or wanted.failed:
         return np.zeros(len(pairs), dtype=np.bool_)
     chosen = np.asarray(pairs.latency >= wanted.slower_than)

@@ -6,12 +6,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome, chosen_pairs
+from biotrail.converters.analysis.choosing.choosing import (
+    ANYHOW,
+    Choice,
+    OutcomeFilter,
+    chosen_pairs,
+)
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
-from biotrail.converters.lifecycles.windows import first_seen, restricted
+from biotrail.converters.lifecycles.windows import first_seen, restricted, sure_complete
 
 LEAD_NS = 5_000_000
 """ns that the excerpt begins before the first time, so that counters have a value by then."""
@@ -104,7 +109,11 @@ class Selection:
     """
 
     choice: Choice
-    outcome: Outcome = ANY
+    wanted: OutcomeFilter = ANYHOW
+    """What requests that serve no bio, and pairs, are chosen by."""
+    numbers: I64 | None = None
+    """Of the bios that have that outcome, ascending, as it is known only at their end; None: all.
+    So a bio has the same answer in every window."""
     counts: Counts = field(default_factory=Counts)
     _seen: set[int] = field(default_factory=set)
     _calls: CallsOfBios = field(default_factory=CallsOfBios)
@@ -120,9 +129,11 @@ class Selection:
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
         bios, open_bios = (
-            self.choice.mask(table, window.tasks) & self.outcome.bios(table)
-            for table in (window.bios, window.open_bios)
+            self.choice.mask(table, window.tasks) for table in (window.bios, window.open_bios)
         )
+        if self.numbers is not None:
+            bios &= np.isin(window.bios.number, self.numbers)
+            open_bios &= np.isin(window.open_bios.number, self.numbers)
         who, unknown = self.choice.who, np.zeros(len(bios), dtype=np.bool_)
         if who.pids or who.comms:
             unknown = window.bios.task < 0
@@ -143,7 +154,7 @@ class Selection:
             found.path = self._path(found, found.path)
         if found.sites is not None:
             pairs = found.sites.pairs
-            chosen = chosen_pairs(pairs, window.tasks, self.choice, self.outcome)
+            chosen = chosen_pairs(pairs, window.tasks, self.choice, self.wanted)
             found.sites = replace(found.sites, pairs=pairs.take(chosen))
             self.counts.pairs += len(pairs)
             self.counts.chosen_pairs += int(chosen.sum())
@@ -152,7 +163,7 @@ class Selection:
     def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
         """A submission is also kept if an earlier window had a chosen bio of it."""
         who, tasks = self.choice.who, window.tasks
-        if self.choice.by_thread_alone and self.outcome.numbers is None:
+        if self.choice.by_thread_alone and self.numbers is None:
             calls = who.of_threads(path.calls, tasks)
             waits = who.of_threads(path.waits, tasks)
         else:
@@ -175,6 +186,11 @@ class Selection:
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
         """Requests that served no known bio are chosen by device, operation and outcome."""
-        alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
-        alone &= requests.bios == 0
+        alone = self.choice.request_mask(requests) & (requests.bios == 0)
+        if self.wanted.slowest:  # they are chosen among bios
+            alone[:] = False
+        elif self.numbers is not None:
+            known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
+            waited = np.where(known, requests.complete - requests.start, 0)
+            alone &= self.wanted.marks(waited, requests)
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)

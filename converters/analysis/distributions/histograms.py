@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import (
-    ANY,
     Choice,
     chosen_pairs,
     failed_nowait,
@@ -213,7 +212,7 @@ class Histograms:
     def _pairs(self, window: Lifecycles) -> None:
         if window.sites is None or not len(window.sites.pairs):
             return
-        chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice, ANY)
+        chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice)
         pairs = window.sites.pairs.take(chosen)
         if not len(pairs):
             return

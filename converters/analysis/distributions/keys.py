@@ -83,10 +83,6 @@ class Key(ABC):
         return code
 
 
-def _no_codes() -> I64:
-    return np.zeros(0, dtype=np.int64)
-
-
 @dataclass
 class ByCall(Key):
     _names: Codes[str | None] = field(default_factory=lambda: Codes[str | None](None))
@@ -160,7 +156,7 @@ class ByProcess(Key):
 
     _names: ProcessNames = field(default_factory=ProcessNames)
     _groups: Codes[tuple[int, str, int]] = field(default_factory=lambda: Codes((-1, "", 0)))
-    _of_task: I64 = field(default_factory=_no_codes)
+    _of_task: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _worker: Bool = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
@@ -200,7 +196,7 @@ class ByProcess(Key):
 class ByThread(Key):
     _names: ProcessNames = field(default_factory=ProcessNames)
     _groups: Codes[tuple[int, int, str]] = field(default_factory=lambda: Codes((-1, -1, "")))
-    _of_task: I64 = field(default_factory=_no_codes)
+    _of_task: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         new = self._groups.all_of(self._names.take(window.tasks))
@@ -468,7 +464,7 @@ class ByPath(ByInode):
     """Code → rows of its files in Context.files."""
     _renamed: int = 0
     """Rows of `Context.files.renamed` that were looked at."""
-    _of_row: I64 = field(default_factory=_no_codes)
+    _of_row: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
     def _words(self, file: File) -> str:

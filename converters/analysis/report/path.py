@@ -11,7 +11,6 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessName
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import Summary, as_row, stage_times
-from biotrail.converters.analysis.report.callers import Callers
 from biotrail.converters.analysis.report.calls import (
     OF_CALLS,
     CallsByGroup,
@@ -25,7 +24,7 @@ from biotrail.converters.analysis.report.tree import (
     ReadyTime,
     Report,
 )
-from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.analysis.report.waits import Callers, CommitsByDevice, WaitsByReason
 from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of

@@ -43,6 +43,7 @@ from biotrail.converters.analysis.figures import (
     stage_times,
     with_doubtful,
 )
+from biotrail.converters.analysis.report import tree
 from biotrail.converters.analysis.report.devices import (
     Device,
     Devices,
@@ -55,22 +56,10 @@ from biotrail.converters.analysis.report.devices import (
 from biotrail.converters.analysis.report.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
 from biotrail.converters.analysis.report.tree import (
-    CompletionReport,
-    DepthReport,
     DeviceReport,
-    DriverReport,
-    FlushReport,
     GroupReport,
-    IntervalDepth,
-    IntervalReport,
-    LossReport,
-    OperationFigures,
     OperationReport,
-    PatternReport,
-    Percentiles,
     Report,
-    StackedReport,
-    Throttled,
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -238,15 +227,15 @@ class Reporter:
                 stage.recorder_ns = own.get(stage.stage)
         # Notes of which half or more is of the time.
         cpus = [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
-        throttled: dict[str, Throttled] = {}
+        throttled: dict[str, tree.Throttled] = {}
         for one in cpus:
             for cgroup, ns in one["throttled_ns"].items():
-                held = throttled.setdefault(cgroup, Throttled(cgroup, 0))
+                held = throttled.setdefault(cgroup, tree.Throttled(cgroup, 0))
                 held.ns += ns
                 held.pids.update(one["pids"].get(cgroup, ()))
         stacked = [
             as_row(
-                StackedReport,
+                tree.StackedReport,
                 below,
                 device=context.device_name(upper),
                 below=context.device_name(lower),
@@ -284,7 +273,7 @@ class Reporter:
             intervals_left_out=left_out,
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
-            percentiles=Percentiles(without=every["unfinished"]),
+            percentiles=tree.Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
             steal_ns=sum(int(one["steal_ns"]) for one in cpus),
             throttled=sorted(throttled.values(), key=lambda group: -group.ns),
@@ -315,9 +304,6 @@ class Reporter:
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
         """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
-        events: dict[int, dict[str, int]] = {}
-        for (dev, letter), count in trace.account.devices.items():
-            events.setdefault(dev, {})[letter] = count
         bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> OP_BITS for place in places} | set(self.devices.by_dev)
@@ -328,7 +314,7 @@ class Reporter:
                 self.flushes.by_dev.get(dev),
                 *(([], []) if self._path is None else self._path.completions.reports(dev)),
                 operation_reports(bios, requests, span, self._context, dev, device.operations),
-                events.get(dev, {}),
+                trace.account.devices,
                 span,
                 self._context,
             )
@@ -336,11 +322,11 @@ class Reporter:
         ]
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
-    def _intervals(self, log_end: int) -> list[IntervalReport]:
+    def _intervals(self, log_end: int) -> list[tree.IntervalReport]:
         if self._series is None:
             return []
         self._series.finish()
-        depths: dict[int, list[IntervalDepth]] = {}
+        depths: dict[int, list[tree.IntervalDepth]] = {}
         for dev, device in sorted(self.devices.by_dev.items()):
             name = self._context.device_name(dev)
             queue, issued = device.queue, device.issued
@@ -350,12 +336,12 @@ class Reporter:
                 both = [(queue, issued)]
                 if queue.high is not None or issued.high is not None:
                     both.insert(0, (queue.high or queue, issued.high or issued))
-                one: IntervalDepth | None = None
+                one: tree.IntervalDepth | None = None
                 for waiting, serving in both:
                     bios = waiting.spans.get(place, Span())
                     requests = serving.spans.get(place, Span())
                     figures = (bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
-                    one = IntervalDepth(name, *figures, high=one)
+                    one = tree.IntervalDepth(name, *figures, high=one)
                 if one is not None:
                     depths.setdefault(place, []).append(one)
         pairs = {} if self._pairs is None else self._pairs.intervals()
@@ -372,7 +358,7 @@ class Reporter:
             if end - begin < self._interval:
                 groups = [replace(one, **_rates(one.ios, one.bytes, end - begin)) for one in groups]
             depth = depths.get(place, [])
-            found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
+            found.append(tree.IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
 
 
@@ -390,14 +376,14 @@ def make_report(
     return reporter.finish(trace)
 
 
-def loss_report(trace: Trace) -> LossReport:
+def loss_report(trace: Trace) -> tree.LossReport:
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:
         kind = int(window.get("kind", 0))
         letter = BY_KIND[Kind(kind)].letter if kind in set(Kind) else "?"
         lost[letter] += max(int(window.get("count", 0)), 0)
-    return LossReport(
+    return tree.LossReport(
         lost_records=dict(sorted(lost.items())),
         loss_windows=len(trace.losses),
         loss_ns=sum(int(w["end"]) - int(w["start"]) for w in trace.losses),
@@ -452,7 +438,7 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
     """span_ns: what rates are per; 0: rates are 0. The report keeps `group` itself, not a copy."""
     known = sorted(group.statuses.items())
     by_operation = [
-        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        tree.OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
         for op, one in sorted(group.operations.items())
         if one.ios
     ]
@@ -563,10 +549,10 @@ def device_report(
     dev: int,
     device: Device,
     flush: Flush | None,
-    completions: list[CompletionReport],
-    drivers: list[DriverReport],
+    completions: list[tree.CompletionReport],
+    drivers: list[tree.DriverReport],
     operations: list[OperationReport],
-    events: dict[str, int],
+    events: Mapping[tuple[int, str], int],
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
@@ -586,20 +572,24 @@ def device_report(
             context,
         ),
         operations=operations,
-        events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
+        events={
+            name: events[dev, letter]
+            for letter, name in EVENT_NAMES.items()
+            if (dev, letter) in events
+        },
         queue=depth_report(device.queue),
         issued=depth_report(device.issued),
-        q2q=as_row(PatternReport, device.queue_pattern),
-        d2d=as_row(PatternReport, device.issue_pattern),
-        flushes=as_row(FlushReport, flush) if flush and flush.requests else None,
+        q2q=as_row(tree.PatternReport, device.queue_pattern),
+        d2d=as_row(tree.PatternReport, device.issue_pattern),
+        flushes=as_row(tree.FlushReport, flush) if flush and flush.requests else None,
         completions=completions,
         drivers=drivers,
     )
 
 
-def depth_report(depth: Depth) -> DepthReport:
+def depth_report(depth: Depth) -> tree.DepthReport:
     whole = depth.whole
-    return DepthReport(
+    return tree.DepthReport(
         mean=whole.mean,
         max=whole.most,
         active_ns=whole.busy_ns,
