@@ -335,12 +335,9 @@ _TIMES: tuple[Decorator, ...] = (
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
-_DEVICE: Decorator = click.option(
-    "-d",
-    "--device",
-    "cut_devices",
-    multiple=True,
-    type=values.Name(),
+_names = partial(click.option, multiple=True, type=values.Name())
+_DEVICE: Decorator = _names(
+    *("-d", "--device", "cut_devices"),
     metavar="DEV",
     help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
@@ -361,29 +358,20 @@ _IOS: tuple[Decorator, ...] = (
         metavar="PID",
         help="Only I/O queued by this process. Can be repeated.",
     ),
-    click.option(
-        "--comm",
-        "cut_comms",
-        multiple=True,
-        type=values.Name(),
+    _names(
+        *("--comm", "cut_comms"),
         metavar="NAME",
         help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
     ),
-    click.option(
-        "--cgroup",
-        "cut_cgroups",
-        multiple=True,
-        type=values.Name(),
+    _names(
+        *("--cgroup", "cut_cgroups"),
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
     *named_options("cut_", "I/O of", "Can be repeated, and with --cgroup: of either."),
 )
-_FILE: Decorator = click.option(
-    "--file",
-    "cut_files",
-    multiple=True,
-    type=values.Name(),
+_FILE: Decorator = _names(
+    *("--file", "cut_files"),
     metavar="PATTERN",
     help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
     "record --files. Can be repeated.",

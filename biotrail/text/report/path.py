@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, HeldReport, Report
+from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
 from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
@@ -189,14 +189,6 @@ def limit_text(bps: int | None, iops: int | None) -> str:
     found = [f"{units.size(bps)}/s"] if bps is not None else []
     found += [f"{units.count(iops)}/s"] if iops is not None else []
     return ", ".join(found) or _NONE
-
-
-def length_text(one: HeldReport) -> str:
-    if not one.time.count:
-        return "for how long is not known"
-    unknown = one.bios - one.time.count
-    rest = f", {units.count(unknown)} of them for a time not known" if unknown else ""
-    return f"for {units.duration(one.time.mean)} on average{rest}"
 
 
 def submissions(report: Report, width: int) -> RenderableType:

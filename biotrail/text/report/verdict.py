@@ -128,8 +128,6 @@ def _held(report: Report) -> Found | None:
     """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
     if not report.held:
         return None
-    from biotrail.text.report.path import length_text
-
     one = report.held[0]
     name = where_text(one.device, one.operation)
     of = sum(
@@ -146,8 +144,12 @@ def _held(report: Report) -> Found | None:
     of_whom = f" of {one.process} (pid {one.pid})" if one.process else ""
     text = (
         f"The limit of cgroup {one.cgroup or '(not known)'} held {units.count(one.bios)} of "
-        f"{units.count(of)} {name}{of_whom} before they were queued, {length_text(one)}"
+        f"{units.count(of)} {name}{of_whom} before they were queued, for "
     )
+    known = one.time.count
+    text += f"{units.duration(one.time.mean)} on average" if known else "how long is not known"
+    if 0 < known < one.bios:
+        text += f", {units.count(one.bios - known)} of them for a time not known"
     if waited:
         text += f"; calls waited for limits for {units.duration(ns)} of {units.duration(waited)}"
     figures = {

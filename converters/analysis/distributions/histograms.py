@@ -200,7 +200,17 @@ class Histograms:
         if self.question.measure == Measure.SIZE:
             self._count(bios, bios.bytes.astype(np.int64), bios.queue, chosen)
             return
-        values, known, present = self._latencies(window)
+        known = (bios.queue != NEVER) & (bios.complete != NEVER)
+        values, present = bios.complete - bios.queue, np.ones(len(bios), np.bool_)
+        if self.question.stage != Q2C:
+            stages = window.bio_stages
+            stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
+            row = np.searchsorted(bios.number, stages.owner)
+            values = np.zeros(len(bios), np.int64)
+            np.add.at(values, row, stages.end - stages.start)
+            # A bio without Q or C may have had the stage: it counts as left out, not as without.
+            present = ~known
+            present[row] = True
         self.left_out += int((chosen & present & ~known).sum())
         self.without += int((chosen & ~present).sum())
         counted = chosen & present & known
@@ -236,21 +246,6 @@ class Histograms:
     @cached_property
     def pair_names(self) -> PairNames:
         return PairNames(self.context)
-
-    def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        bios = window.bios
-        whole = (bios.queue != NEVER) & (bios.complete != NEVER)
-        if self.question.stage == Q2C:
-            values = np.where(whole, bios.complete - bios.queue, 0)
-            return values, whole, np.ones(len(bios), dtype=np.bool_)
-        stages = window.bio_stages
-        stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
-        row = np.searchsorted(bios.number, stages.owner)
-        values, present = np.zeros(len(bios), np.int64), np.zeros(len(bios), np.bool_)
-        np.add.at(values, row, stages.end - stages.start)
-        present[row] = True
-        # A bio without Q or C may have had the stage: it counts as left out, not as without.
-        return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
         """Bios without a Q in the log count in `left_out`, in the window of their end."""

@@ -178,20 +178,19 @@ class _Figures:
                 self.steps.setdefault(name, Distribution()).add((stop - start)[known])
 
 
+@dataclass
 class SubmissionsByOperation:
-    def __init__(self, context: Context) -> None:
-        self._figures: dict[int, _Figures] = {}
-        self._recorded = "uring" in context.path_parts
-        self._submitting = numbers(_SUBMITTING, context.machine)
-        self.unknown = 0
-        """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+    context: Context
+    unknown: int = 0
+    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+    _figures: dict[int, _Figures] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
         """Open bios count in `unknown` once they have ended."""
-        if not self._recorded:
+        if "uring" not in self.context.path_parts:
             return
         rows, bios = path.submissions, path.bios
-        inside = np.isin(bios.call, self._submitting) & ~bios.foreign
+        inside = np.isin(bios.call, numbers(_SUBMITTING, self.context.machine)) & ~bios.foreign
         self.unknown += int((inside & (bios.submission < 0)).sum())
         operations = operations_of(rows)
         for code in names_of(operations).tolist():

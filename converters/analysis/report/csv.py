@@ -176,7 +176,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "bytes": call.bytes,
             "failed": call.failed,
         }
-        yield from _whole_and_parts(work, call.time, call.parts)
+        yield from _parts(work, call.parts, call.time)
     for wait in report.waits:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
@@ -189,7 +189,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "of": "commits",
             "ios": journal.commits,
         }
-        yield from _whole_and_parts(work, journal.time, journal.phases)
+        yield from _parts(work, journal.phases, journal.time)
     for one in report.submissions:
         work = {
             "section": "submissions",
@@ -199,7 +199,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "bytes": one.bytes,
             "failed": one.failed,
         }
-        yield from _whole_and_parts(work, one.time, one.steps)
+        yield from _parts(work, one.steps, one.time)
     for device in report.devices:
         where = {"device": device.device, "dev": device.dev}
         for way in device.completions:
@@ -213,12 +213,9 @@ def _path_lines(report: Report) -> Iterator[Line]:
             yield from _parts(work, driver.steps)
 
 
-def _whole_and_parts(work: Line, time: Summary, parts: Sequence[StageTimes]) -> Iterator[Line]:
-    yield {**work, "stage": "all", "share": 1, **summary(time)}
-    yield from _parts(work, parts)
-
-
-def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
+def _parts(work: Line, parts: Sequence[StageTimes], whole: Summary | None = None) -> Iterator[Line]:
+    if whole is not None:
+        yield {**work, "stage": "all", "share": 1, **summary(whole)}
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}

@@ -126,18 +126,16 @@ class Timeline:
         self._fold()
         self.interval *= 2
         self.devices.widen()
-        for of in (self._ios, self._bytes, self._ns):
-            _halve(of, of[:, ::2] + of[:, 1::2], 0)
-        _halve(self._max, np.maximum(self._max[:, ::2], self._max[:, 1::2]), 0)
-        _halve(self._min, np.minimum(self._min[:, ::2], self._min[:, 1::2]), _NONE)
+        for of, joined, nothing in (
+            *((of, np.add, 0) for of in (self._ios, self._bytes, self._ns)),
+            *((self._max, np.maximum, 0), (self._min, np.minimum, _NONE)),
+        ):
+            pairs = joined(of[:, ::2], of[:, 1::2])
+            width = pairs.shape[1]
+            of[:, :width], of[:, width:] = pairs, nothing
         column = (self._keys & ((1 << _ROW) - 1)) >> _COLUMN
         self._keys -= (column - column // 2) << _COLUMN
         self._keys, self._counts = _counted(self._keys, self._counts)
-
-
-def _halve(of: I64, pairs: I64, nothing: int) -> None:
-    width = pairs.shape[1]
-    of[:, :width], of[:, width:] = pairs, nothing
 
 
 def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
