@@ -257,8 +257,7 @@ IDENTITIES: dict[str, tuple[tuple[str, ...], Callable[[CgroupName], str]]] = {
 }
 """What a cgroup is: word that --by takes → (fields of CgroupName that name it, its kind).
 
-The unit of systemd and the slice that it is in; the innermost container or guest, whose monitor is
-a group of its own; the pod, of Kubernetes or Podman; and the Kubernetes namespace of that."""
+A container is the innermost one, or a guest; its monitor is a group of its own."""
 
 
 @dataclass
@@ -389,8 +388,6 @@ NO_DATA = frozenset({FLUSH, *CLEARED})
 _KINDS = ("no data", "not known", "swap", "journal", "metadata", "no I/O")
 """file_kind by code of what has no file; files follow."""
 _EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
-"""Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
-that queued no I/O."""
 _FIRST = len(_KINDS)
 _PURPOSES = {
     Purpose.NONE: _EMPTY,

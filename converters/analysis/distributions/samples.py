@@ -61,15 +61,13 @@ class Samples:
     place: I64
     """(n,): dev << 8 | number of the operation, as operations_of gives it."""
     counters: dict[str, NDArray[Any]]
-    """Name of COUNTERS → what each row adds to the counter: bool or integers, (n,). A counter to
-    which no row adds anything may be absent."""
+    """Name of COUNTERS → what each row adds to it: bool or integers, (n,); absent: nothing."""
     size: I64
     """(n,): bytes of data; NOT_COUNTED for a try, and for a row of `ranges`."""
     status: I64
     """(n,): blk_status_t or negative errno; 0 good, not known, or a try."""
     latency: I64
-    """(n,): ns from Q (of requests: from allocation) to completion; -1 not known, in doubt, or a
-    try."""
+    """(n,): ns from Q (requests: allocation) to completion; -1 not known, in doubt, or a try."""
     doubtful: I64
     """(n,): likewise where it is in doubt; -1 elsewhere."""
     end: I64
@@ -80,8 +78,7 @@ class Samples:
     stage_ns: I64
     """(m,): duration of the stage, ns."""
     ranges: I64 | None = None
-    """(n,): bytes of the range that an operation of CLEARED acts on, NOT_COUNTED for other rows;
-    None: there is none."""
+    """(n,): bytes of the range that an operation of CLEARED acts on, else NOT_COUNTED."""
 
     def __len__(self) -> int:
         return len(self.place)
