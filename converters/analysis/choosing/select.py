@@ -15,7 +15,7 @@ from biotrail.converters.analysis.choosing.choosing import (
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
+from biotrail.converters.events.tables import I64, NEVER, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted, sure_complete
 
 LEAD_NS = 5_000_000
@@ -59,22 +59,20 @@ def excerpt(
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
-    def chosen(table: Bios | Requests) -> Bool:
-        # A row without a completion counts as in flight until the window's end, which it reached.
-        # So no row is chosen in one window and left out in a later one.
-        end = np.where(table.complete != NEVER, table.complete, window.end)
-        return overlapping(first_seen(table), end)
-
     def overlapping(start: I64, end: I64) -> Bool:
         next_time = np.searchsorted(ends, start)
         inside = next_time < len(ends)
         inside &= begins[np.minimum(next_time, len(ends) - 1)] <= end
         return np.asarray(inside & (start != NEVER), dtype=np.bool_)
 
-    tables = window.bios, window.requests, window.open_bios, window.open_requests
-    bios, requests, open_bios, open_requests = (chosen(table) for table in tables)
+    kept = []
+    for table in (window.bios, window.requests, window.open_bios, window.open_requests):
+        # A row without a completion counts as in flight until the window's end, which it reached.
+        # So no row is chosen in one window and left out in a later one.
+        end = np.where(table.complete != NEVER, table.complete, window.end)
+        kept.append(overlapping(first_seen(table), end))
     loss = (window.loss.end >= begins[0]) & (window.loss.start <= ends[-1])
-    found = restricted(window, bios, requests, open_bios, open_requests)
+    found = restricted(window, *kept)
     if (path := found.path) is not None:
         calls = path.calls.take(overlapping(path.calls.entry, path.calls.exit))
         waits = path.waits.take(overlapping(path.waits.out, path.waits.run))

@@ -356,7 +356,10 @@ class Reporter:
             ]
             with_shares(groups)
             if end - begin < self._interval:
-                groups = [replace(one, **_rates(one.ios, one.bytes, end - begin)) for one in groups]
+                seconds = (end - begin) / 1e9
+                for group in groups:
+                    group.ios_per_s = group.ios / seconds if seconds else 0.0
+                    group.bytes_per_s = group.bytes / seconds if seconds else 0.0
             depth = depths.get(place, [])
             found.append(tree.IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
@@ -436,6 +439,7 @@ Places = dict[int, Group]
 
 def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
     """span_ns: what rates are per; 0: rates are 0. The report keeps `group` itself, not a copy."""
+    seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
     by_operation = [
         tree.OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
@@ -447,7 +451,8 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         GroupReport,
         group,
         name=name,
-        **_rates(group["ios"], group["bytes"], span_ns),
+        ios_per_s=group["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
         errors={context.status_name(status): count for status, count in known},
         **_counted(group),
         stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
@@ -455,14 +460,6 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         time_share=0.0 if operations else None,
         operations=operations,
     )
-
-
-def _rates(ios: int, size: int, span_ns: int) -> dict[str, Any]:
-    seconds = span_ns / 1e9
-    return {
-        "ios_per_s": ios / seconds if seconds else 0.0,
-        "bytes_per_s": size / seconds if seconds else 0.0,
-    }
 
 
 def _counted(group: Group) -> dict[str, Any]:

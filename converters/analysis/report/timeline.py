@@ -125,7 +125,10 @@ class Timeline:
         """Double `interval`; waiting latencies, which have the old columns, are counted first."""
         self._fold()
         self.interval *= 2
-        self.devices.widen()
+        self.devices.interval *= 2
+        for device in self.devices.by_dev.values():
+            device.queue.widen()
+            device.issued.widen()
         for of, joined, nothing in (
             *((of, np.add, 0) for of in (self._ios, self._bytes, self._ns)),
             *((self._max, np.maximum, 0), (self._min, np.minimum, _NONE)),
