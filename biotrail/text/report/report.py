@@ -70,15 +70,15 @@ def parts(
 ) -> Iterator[RenderableType]:
     """Yield what to print. words: below the first line. limit: rows, 0: all; None: the usual."""
     most = MOST_ROWS if limit is None else limit
-    first, *others = _head(report)
-    yield block([first, *words, *others])
+    head, *others = _head(report)
+    yield block([head, *words, *others])
     if report.pairs:
         yield from pair_parts(report, width, limit, most)
     if report.blamed is not None:
         from biotrail.text import blame as blame_text
 
-        rows = MOST_VICTIMS if limit is None else limit
-        yield from blame_text.parts(report.blamed, width, rows, report.path_parts)
+        victims = MOST_VICTIMS if limit is None else limit
+        yield from blame_text.parts(report.blamed, width, victims, report.path_parts)
     if report.devices:
         yield from _of_devices(report, width, limit)
     if any((report.calls, report.call_groups, report.waits, report.commits, report.submissions)):
@@ -88,12 +88,24 @@ def parts(
     if not report.devices:
         return
     if report.by:
-        yield from _chosen(report, width, most)
+        fields = FIELDS[report.by]
+        yield _list(f"By {report.by}", fields, report.groups, width, most, divided=True)
+        shown, more = first(report.groups, most)
+        rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
+        columns = [
+            *(Column(field, left=True) for field in fields),
+            *columns_of("stage < | count @1 | share"),
+            *TIMES,
+        ]
+        title = f"Where the time goes, by {report.by}"
+        made = table(title, columns, without_repeats(rows, len(fields)), width)
+        lines = [left_out(more, "group")] if more else []
+        yield with_lines(made, [*lines, *recorder_lines(shown)])
     else:
         yield from _lists(report, width, most)
     if report.intervals:
-        lines = MOST_LINES if limit is None else limit
-        yield _intervals(report, width, lines, order or Order.COUNT)
+        most = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, most, order or Order.COUNT)
 
 
 def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
@@ -230,23 +242,6 @@ def _list(
     columns = [Column(field, left=field in left) for field in fields]
     columns += [*GROUP_WORK, *TOTAL, *TIMES]
     return with_more(with_tail(title, columns, rows, width), more)
-
-
-def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
-    fields = FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width, limit, divided=True)
-    shown, more = first(report.groups, limit)
-    rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
-    columns = [
-        *(Column(field, left=True) for field in fields),
-        *columns_of("stage < | count @1 | share"),
-        *TIMES,
-    ]
-    title = f"Where the time goes, by {report.by}"
-    made = table(title, columns, without_repeats(rows, len(fields)), width)
-    lines = [left_out(more, "group")] if more else []
-    yield with_lines(made, [*lines, *recorder_lines(shown)])
 
 
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:

@@ -30,7 +30,6 @@ from biotrail.text.report.verdict_waits import (
     upper_devices,
     upper_operations,
     waits,
-    where_text,
 )
 
 # Thresholds of the rules; docs/report.md states each with its rule.
@@ -129,7 +128,7 @@ def _held(report: Report) -> Found | None:
     if not report.held:
         return None
     one = report.held[0]
-    name = where_text(one.device, one.operation)
+    name = ios_text(one.operation, one.device)
     of = sum(
         each.bios.ios
         for device in report.devices
@@ -240,7 +239,7 @@ def _main_part(report: Report) -> Found | None:
     mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
-        f"that for {where_text(device, name)}"
+        f"that for {ios_text(name, device)}"
     )
     if one.bios.latency.count:
         text += f", whose latency is {units.duration(one.bios.latency.mean)} on average"
@@ -333,7 +332,7 @@ def _failed(report: Report) -> Found | None:
     of = one.bios.ios
     statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
     name = one.operation
-    text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
+    text = f"{units.count(count)} of {units.count(of)} {ios_text(name, device)} failed"
     figures = {"device": device, "operation": name, "count": count, "of": of}
     next_ = "biotrail slow --failed, and dmesg"
     return f"{text} ({statuses})", next_, {**figures, "errors": errors}
@@ -369,7 +368,7 @@ def _doubtful(report: Report) -> Found | None:
         return None
     _, device, one, every = max(found, key=lambda each: each[0])
     count, of, name = one.bios.counters["doubtful"], every.count, one.operation
-    about = f"of {where_text(device, name)}"
+    about = f"of {ios_text(name, device)}"
     text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
     figures = {
         **{"device": device, "operation": name, **_counted(count, of)},
@@ -426,7 +425,7 @@ def _tail(report: Report) -> Found | None:
                 "slow"
             )
         text = (
-            f"{percent(tail.count / tail.of)} of {where_text(tail.device, tail.operation)} took "
+            f"{percent(tail.count / tail.of)} of {ios_text(tail.operation, tail.device)} took "
             f"{units.duration(tail.from_ns)} or more, at least 10 times their median of "
             f"{units.duration(tail.median_ns)}, and have {percent(tail.ns / tail.of_ns)} of the "
             f"time of all of them; {percent(in_part)} of theirs is {WORDS[part]}{beside}"
@@ -481,7 +480,7 @@ def _split(report: Report) -> Found | None:
         return None
     count, device, one = max(found, key=lambda each: each[0])
     of, name = one.bios.ios, one.operation
-    text = f"{percent(count / of)} of {where_text(device, name)} were split"
+    text = f"{percent(count / of)} of {ios_text(name, device)} were split"
     figures = {"device": device, "operation": name, **_counted(count, of)}
     return text, f"max_sectors_kb; {READING}, Splits", figures
 

@@ -80,12 +80,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def ios_text(name: str) -> str:
-    return _PLURALS.get(name, f"{name} I/Os")
-
-
-def where_text(device: str, name: str) -> str:
-    return f"{ios_text(name)} on {device}"
+def ios_text(name: str, device: str = "") -> str:
+    words = _PLURALS.get(name, f"{name} I/Os")
+    return f"{words} on {device}" if device else words
 
 
 def upper_devices(report: Report) -> list[DeviceReport]:

@@ -14,7 +14,6 @@ from biotrail.converters.analysis.choosing.choosing import (
 )
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import PathTables
 from biotrail.converters.events.tables import I64, NEVER, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted, sure_complete
 
@@ -148,8 +147,28 @@ class Selection:
             open_bios,
             self._requests(window.open_requests, window.open_bios.request[open_bios]),
         )
-        if found.path is not None:
-            found.path = self._path(found, found.path)
+        if (path := found.path) is not None:
+            if self.choice.by_thread_alone and self.numbers is None:
+                calls = who.of_threads(path.calls, window.tasks)
+                waits = who.of_threads(path.waits, window.tasks)
+            else:
+                calls, waits = self._calls.masks(
+                    path.calls,
+                    path.waits,
+                    (found.bios, path.bios, path.held),
+                    (found.open_bios, path.open_bios, path.open_held),
+                )
+            # A submission is also kept if an earlier window had a chosen bio of it.
+            of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
+            wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])
+            number = path.submissions.number
+            self._submissions = np.setdiff1d(wanted, number)
+            found.path = replace(
+                path,
+                calls=path.calls.take(calls),
+                waits=path.waits.take(waits),
+                submissions=path.submissions.take(np.isin(number, wanted)),
+            )
         if found.sites is not None:
             pairs = found.sites.pairs
             chosen = chosen_pairs(pairs, window.tasks, self.choice, self.wanted)
@@ -157,30 +176,6 @@ class Selection:
             self.counts.pairs += len(pairs)
             self.counts.chosen_pairs += int(chosen.sum())
         return found
-
-    def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """A submission is also kept if an earlier window had a chosen bio of it."""
-        who, tasks = self.choice.who, window.tasks
-        if self.choice.by_thread_alone and self.numbers is None:
-            calls = who.of_threads(path.calls, tasks)
-            waits = who.of_threads(path.waits, tasks)
-        else:
-            calls, waits = self._calls.masks(
-                path.calls,
-                path.waits,
-                (window.bios, path.bios, path.held),
-                (window.open_bios, path.open_bios, path.open_held),
-            )
-        of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
-        wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])
-        number = path.submissions.number
-        self._submissions = np.setdiff1d(wanted, number)
-        return replace(
-            path,
-            calls=path.calls.take(calls),
-            waits=path.waits.take(waits),
-            submissions=path.submissions.take(np.isin(number, wanted)),
-        )
 
     def _requests(self, requests: Requests, served: I64) -> Bool:
         """Requests that served no known bio are chosen by device, operation and outcome."""

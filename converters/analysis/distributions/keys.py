@@ -541,20 +541,19 @@ class ByDirectory(ByPath):
     def _words(self, file: File) -> str:
         if file.device:
             return file.path
-        return directory(file.path) if file.known else ""
+        if not file.known:
+            return ""
+        parent = posixpath.dirname(file.path)  # `/srv/db`, `/`, or `sda1:` from `sda1:/db`
+        return f"{parent}/" if parent.endswith(":") else parent
 
     def name(self, code: int) -> Name:
         """dir: None where file_kind is not "file"."""
         fields = super().name(code)
-        path = directory(str(fields["file"])) if fields["file_kind"] == "file" else None
+        path = None
+        if fields["file_kind"] == "file":
+            path = self._words(self.context.files[min(self._inodes[code])])
         of_file = ("file", "inode", "file_was", "label", "container_file")
         return {"dir": path, **{name: fields[name] for name in fields if name not in of_file}}
-
-
-def directory(path: str) -> str:
-    """Return the path without its last component: `/srv/db`, `/`, or `sda1:/` from `sda1:/db`."""
-    parent = posixpath.dirname(path)
-    return f"{parent}/" if parent.endswith(":") else parent
 
 
 @dataclass

@@ -114,12 +114,15 @@ class Timeline:
         return found
 
     def _fold(self) -> None:
-        if self._waiting:
-            self._keys, self._counts = _counted(
-                np.concatenate([self._keys, *self._waiting]),
-                np.concatenate([self._counts, *(np.ones_like(one) for one in self._waiting)]),
-            )
-            self._waiting = []
+        keys = np.concatenate([self._keys, *self._waiting])
+        counts = [self._counts, *(np.ones_like(one) for one in self._waiting)]
+        self._waiting = []
+        if len(keys):
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            self._keys = keys[first]
+            self._counts = np.add.reduceat(np.concatenate(counts)[order], first)
 
     def _widen(self) -> None:
         """Double `interval`; waiting latencies, which have the old columns, are counted first."""
@@ -138,13 +141,4 @@ class Timeline:
             of[:, :width], of[:, width:] = pairs, nothing
         column = (self._keys & ((1 << _ROW) - 1)) >> _COLUMN
         self._keys -= (column - column // 2) << _COLUMN
-        self._keys, self._counts = _counted(self._keys, self._counts)
-
-
-def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    if not len(keys):
-        return keys, counts
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return keys[first], np.add.reduceat(counts, first)
+        self._fold()
