@@ -257,7 +257,7 @@ def _main_part(report: Report) -> Found | None:
     if (every := one.bios.with_doubtful) is not None:
         figures["doubtful"] = one.bios.counters["doubtful"]
         figures["with_doubtful_mean_ns"] = round(every.mean, 3)
-    own, ready = _had(report, part, ns)
+    own, ready = _shares_of(report, part, ns)
     if own:
         text += f"; about {percent(own)} of that part is the recorder's own programs"
         figures["recorder_share"] = round(own, 6)
@@ -279,7 +279,7 @@ def _main_part(report: Report) -> Found | None:
     return text, CPU_NEXT if ready else NEXT[part], figures
 
 
-def _had(report: Report, part: str, ns: int) -> tuple[float, float]:
+def _shares_of(report: Report, part: str, ns: int) -> tuple[float, float]:
     """Return what of a part (ns) is the recorder's own programs', and threads' without a CPU.
 
     Shares of the part; 0 if less than RECORDER_SHARE and READY_SHARE.
@@ -305,7 +305,7 @@ def _spread(report: Report) -> Found | None:
     ranked = parts.most_common(2)
     if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
         return None
-    own, ready = zip(*(_had(report, part, ns) for part, ns in ranked), strict=True)
+    own, ready = zip(*(_shares_of(report, part, ns) for part, ns in ranked), strict=True)
     shares = " and ".join(
         f"{percent(ns / total_ns)} {WORDS[part]}"
         + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")

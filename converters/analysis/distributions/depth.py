@@ -78,12 +78,18 @@ class Depth:
 
     def add(self, steps: "Steps", dev: int, op: int | None = None) -> None:
         """Add a stretch of time, which begins where the last one ended: of a device, or of op."""
-        up, down, fade = (part.of(dev, op) for part in (steps.start, steps.stop, steps.fade))
+        parts = []
+        for part in (steps.start, steps.stop, steps.fade, steps.gone):
+            chosen = part.dev == dev
+            if op is not None:
+                chosen &= part.op == op
+            parts.append(part.at if chosen.all() else part.at[chosen])
+        up, down, fade, gone = parts
         if len(fade) and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
-            gone = np.sort(np.concatenate([down, steps.gone.of(dev, op)]))
-            self.high.update(steps.begin, steps.end, up, gone)
+            ended = np.sort(np.concatenate([down, gone]))
+            self.high.update(steps.begin, steps.end, up, ended)
         if len(fade):
             self.unended += len(fade)
             down = np.sort(np.concatenate([down, fade]))
@@ -141,12 +147,6 @@ class Moments(Table):
     dev: U32
     op: I64
     """Number of the operation, as in Samples.place; 0 where Flow got no context."""
-
-    def of(self, dev: int, op: int | None) -> I64:
-        chosen = self.dev == dev
-        if op is not None:
-            chosen &= self.op == op
-        return self.at if chosen.all() else self.at[chosen]
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions import keys
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
@@ -21,18 +22,6 @@ from biotrail.converters.analysis.distributions.groups import (
     gather,
     merged,
     merged_by_code,
-)
-from biotrail.converters.analysis.distributions.keys import (
-    KEYS,
-    OP_BITS,
-    ByCgroup,
-    ByNumber,
-    ByPath,
-    ByProcess,
-    Key,
-    Name,
-    check_recorded,
-    name_of,
 )
 from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
 from biotrail.converters.analysis.figures import (
@@ -86,7 +75,7 @@ if TYPE_CHECKING:
 class Reporter:
     """Adds up a log's windows, in order, and makes a report of the sums.
 
-    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O is
+    interval: ns of each interval of the time series; 0: no time series. by: a word of keys.KEYS; I/O is
     then also grouped by that key, and the time series is of these groups instead of devices and
     operations. timeline: gets the windows, too, and its devices' depths are used, so that these
     have the timeline's intervals.
@@ -100,20 +89,20 @@ class Reporter:
         timeline: Timeline | None = None,
     ) -> None:
         """Raises ConversionError if the log lacks what `by` groups by."""
-        check_recorded(by, context)
+        keys.check_recorded(by, context)
         self._context = context
         self._interval = interval
         self._by = by
         self.bios, self.requests = Groups(), Groups()
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `bios` and lists leave out."""
-        self._keys: dict[str, Key] = {
-            "processes": ByProcess(context),
-            "cgroups": ByCgroup(context),
-            "cpus": ByNumber(context, "cpu"),
-            **({"files": ByPath(context)} if context.has_files else {}),
+        self._keys: dict[str, keys.Key] = {
+            "processes": keys.ByProcess(context),
+            "cgroups": keys.ByCgroup(context),
+            "cpus": keys.ByNumber(context, "cpu"),
+            **({"files": keys.ByPath(context)} if context.has_files else {}),
         }
-        self._chosen: Key = KEYS[by](context) if by else ByNumber(context)
+        self._chosen: keys.Key = keys.KEYS[by](context) if by else keys.ByNumber(context)
         self._each_device = by in (None, "device")
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
@@ -295,7 +284,10 @@ class Reporter:
             groups.setdefault(key.canonical(code), []).append(group)
         found = [
             group_report(
-                name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context
+                keys.name_of(key, code),
+                same[0] if len(same) == 1 else merged(same),
+                span,
+                self._context,
             )
             for code, same in groups.items()
         ]
@@ -306,7 +298,7 @@ class Reporter:
         """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
         bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
-        devices = {place >> OP_BITS for place in places} | set(self.devices.by_dev)
+        devices = {place >> keys.OP_BITS for place in places} | set(self.devices.by_dev)
         found = [
             device_report(
                 dev,
@@ -351,7 +343,7 @@ class Reporter:
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
             groups = [
-                replace(group, name=name_of(self._chosen, code))
+                replace(group, name=keys.name_of(self._chosen, code))
                 for code, group in self._series.closed.get(place, [])
             ]
             with_shares(groups)
@@ -437,7 +429,7 @@ EVENT_NAMES = {
 Places = dict[int, Group]
 
 
-def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
+def group_report(name: keys.Name, group: Group, span_ns: int, context: Context) -> GroupReport:
     """span_ns: what rates are per; 0: rates are 0. The report keeps `group` itself, not a copy."""
     seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
@@ -503,7 +495,11 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
 
 
 def operation_report(
-    name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
+    name: keys.Name,
+    bios: Iterable[Group],
+    requests: Iterable[Group],
+    span_ns: int,
+    context: Context,
 ) -> OperationReport:
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
@@ -527,7 +523,7 @@ def operation_reports(
     on = {} if dev is None else {"device": context.device_name(dev)}
     places: dict[int, list[int]] = {}
     for place in sorted({*bios, *requests}):
-        if place >= 0 and dev in (None, place >> OP_BITS):
+        if place >= 0 and dev in (None, place >> keys.OP_BITS):
             places.setdefault(place & OP_MASK, []).append(place)
     found = []
     for op, same in sorted(places.items()):
