@@ -83,12 +83,11 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
 
 @dataclass
 class Counts:
+    """Of bios, of pairs of events, and of those of either that were chosen."""
+
     bios: int = 0
-    """All bios."""
     chosen: int = 0
-    """Chosen bios."""
     pairs: int = 0
-    """All pairs of events."""
     chosen_pairs: int = 0
     unknown: int = 0
     """Bios not chosen whose task or cgroup, by which the choice is made, is not in the log."""
@@ -98,11 +97,10 @@ class Counts:
 class Selection:
     """Restricts windows to the I/O of a choice and an outcome.
 
-    A bio is chosen by its own properties. A request is chosen if it served a chosen bio or, if it
-    served no known bio, by its own device, operation and outcome. A call is chosen by its thread,
-    if the choice is by process or thread name alone; else if it queued a chosen bio. A wait is
-    chosen as its call, in the latter case from the call's first chosen bio on. A submission is
-    chosen if it queued a chosen bio. A pair of events is chosen as `chosen_pairs` says.
+    A request is chosen if it served a chosen bio or, if it served no known bio, by its own device,
+    operation and outcome. A call is chosen by its thread, if the choice is by process or thread
+    name alone; else if it queued a chosen bio; so is a submission. A wait is chosen as its call, in
+    the latter case from the call's first chosen bio on.
     """
 
     choice: Choice

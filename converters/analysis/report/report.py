@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 class Reporter:
     """Adds up a log's windows, in order, and makes a report of the sums.
 
-    interval: ns of each interval of the time series; 0: no time series. by: a word of keys.KEYS; I/O is
+    interval: ns of each interval of the time series; 0: no time series. by: a word of KEYS; I/O is
     then also grouped by that key, and the time series is of these groups instead of devices and
     operations. timeline: gets the windows, too, and its devices' depths are used, so that these
     have the timeline's intervals.
@@ -282,15 +282,10 @@ class Reporter:
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
             groups.setdefault(key.canonical(code), []).append(group)
-        found = [
-            group_report(
-                keys.name_of(key, code),
-                same[0] if len(same) == 1 else merged(same),
-                span,
-                self._context,
-            )
-            for code, same in groups.items()
-        ]
+        found = []
+        for code, same in groups.items():
+            group = same[0] if len(same) == 1 else merged(same)
+            found.append(group_report(keys.name_of(key, code), group, span, self._context))
         with_shares(found)
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
