@@ -294,10 +294,12 @@ class Reporter:
         bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> keys.OP_BITS for place in places} | set(self.devices.by_dev)
-        found = [
-            device_report(
+        found = []
+        for dev in sorted(devices):
+            device = self.devices.by_dev.get(dev) or Device(Depth(0), Depth(0))
+            report = device_report(
                 dev,
-                device := self.devices.by_dev.get(dev) or Device(Depth(0), Depth(0)),
+                device,
                 self.flushes.by_dev.get(dev),
                 *(([], []) if self._path is None else self._path.completions.reports(dev)),
                 operation_reports(bios, requests, span, self._context, dev, device.operations),
@@ -305,8 +307,7 @@ class Reporter:
                 span,
                 self._context,
             )
-            for dev in sorted(devices)
-        ]
+            found.append(report)
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
     def _intervals(self, log_end: int) -> list[tree.IntervalReport]:
