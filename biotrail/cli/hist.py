@@ -195,9 +195,9 @@ def as_dict(
             row: dict[str, Any] = {"pair": found.pair_names.name(code), "by": text}
         else:
             row = {"device": trace.context.device_name(code), "operation": text}
-        row["count"] = group.histogram.count
-        row["total"] = group.histogram.total
-        row["max"] = group.histogram.maximum
+        row["count"] = group.values.count
+        row["total"] = group.total
+        row["max"] = group.maximum
         # Values in doubt, and count, mean and p99 with them in; none of sizes and depths is.
         if (every := with_doubtful(group.values, group.doubtful)) is not None:
             figures = summary(every)
@@ -205,11 +205,11 @@ def as_dict(
             row["with_doubtful"] = {key: figures[key] for key in DOUBTFUL}
         row["buckets"] = [
             _bucket(question.scale, slot, count)
-            for slot, count in enumerate(group.histogram.counts.tolist())
+            for slot, count in enumerate(group.counts.tolist())
             if count
         ]
         if columns is not None:
-            counts = group.heat.counts
+            counts = group.cells
             row["cells"] = [
                 {"column": column, **_bucket(question.scale, slot, int(counts[slot, column]))}
                 for column, slot in np.argwhere(counts.T).tolist()

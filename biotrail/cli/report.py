@@ -150,12 +150,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
         joined = asked.guest.joined(given, asked.reading)
         lined = align_recordings(given, None if joined is None else joined.agreement.fit.line)
         answers = of_each(given, lambda one: _read(one, asked))
-    reported = [
-        RecordingReport(
-            one, source, arranged(report, asked.order), report_scope.facts(source.trace, asked.cut)
-        )
-        for one, (source, report) in answers
-    ]
+    reported = [report for _, report in answers]
     of_guest = _figures(joined)
     if asked.as_json:
         made = _as_dict(reported, lined, asked.limit)
@@ -165,10 +160,15 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     elif asked.as_csv:
         from biotrail.converters.analysis.report.csv import write_all
 
-        rows = [
-            (one.given.label, shortened(one.report, asked.limit)[0], report_scope.words(one.scope))
-            for one in reported
-        ]
+        rows = []
+        for one in reported:
+            chosen, filters = one.scope.get("cut", {}), one.scope["filters"]
+            scope = {
+                "filters": filters["options"] if filters else "",
+                "cut": chosen.get("cut", ""),
+                "chosen": chosen.get("chosen", ""),
+            }
+            rows.append((one.given.label, shortened(one.report, asked.limit)[0], scope))
         guest_rows = [] if of_guest is None else of_guest.lines()
         write_all(rows, sys.stdout, cells(asked.guard, sys.stdout.isatty()), guest_rows)
     else:
@@ -201,7 +201,7 @@ class RecordingReport:
     scope: dict[str, Any]
 
 
-def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
+def _read(one: InputRecording, asked: ReportOptions) -> RecordingReport:
     source = cut_of(one.again, asked.cut)
     blaming = None
     if asked.blame is not None:
@@ -214,7 +214,8 @@ def _read(one: InputRecording, asked: ReportOptions) -> tuple[Opened, Report]:
         report = make_report(source.trace, source.chosen(every), interval_ns, asked.by)
     if blaming is not None:
         report.blamed = blaming.finish()[1]
-    return source, report
+    scope = report_scope.facts(source.trace, asked.cut)
+    return RecordingReport(one, source, arranged(report, asked.order), scope)
 
 
 def _as_dict(
@@ -265,45 +266,41 @@ def _print_all(
     limit: int | None,
     order: Order | None,
 ) -> None:
-    if reported[0].given.label:
-        from biotrail.cli.reporting.comparison import parts
-        from biotrail.text.columns import console
+    from biotrail.text.columns import console
+    from biotrail.text.report.report import parts
 
-        screen = console()
+    screen = console()
+    several = bool(reported[0].given.label)
+    if several:
+        from biotrail.cli.reporting import comparison
+
         reports = [(one.given.label, one.report) for one in reported]
-        for part in parts(reports, lined, screen.width, limit, order):
+        for part in comparison.parts(reports, lined, screen.width, limit, order):
             screen.print(part)
             screen.print()
     for one in reported:
-        if one.given.label:
+        if several:
             screen.rule(one.given.title, align="left")
-        _print(one, limit, order)
-        if one.given.label:
+        words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]
+        for part in parts(one.report, screen.width, limit, order, words):
+            screen.print(part)
             screen.print()
+        trace = one.source.trace
+        for line in [*one.source.lines(), *tallies.pairing_lines(trace.account.pairing)]:
+            screen.print(line)
+        lost = tallies.loss_lines(trace)
+        screen.print("missing from the log:" if lost else "nothing is missing from the log")
+        for line in lost:
+            screen.print(f"  {line}")
+        if several:
+            screen.print()
+    traces = {one.given.label: one.source.trace for one in reported}
     for place in lined:
-        for one in reported:
-            if one.given.label == place.label:
-                place.clocks.compare(one.source.trace.context.clocks)
+        if place.label in traces:
+            place.clocks.compare(traces[place.label].context.clocks)
     if lined:
         from biotrail.text.alignment import alignment_lines
 
         logs = [(one.label, one.clocks, None if one.reference else one.alignment) for one in lined]
         for line in alignment_lines(logs):
             screen.print(line)
-
-
-def _print(one: RecordingReport, limit: int | None, order: Order | None) -> None:
-    from biotrail.text.columns import console
-    from biotrail.text.report.report import parts
-
-    screen = console()
-    words = [*report_scope.lines(one.scope), *lines(verdict(one.report))]
-    for part in parts(one.report, screen.width, limit, order, words):
-        screen.print(part)
-        screen.print()
-    for line in [*one.source.lines(), *tallies.pairing_lines(one.source.trace.account.pairing)]:
-        screen.print(line)
-    lost = tallies.loss_lines(one.source.trace)
-    screen.print("missing from the log:" if lost else "nothing is missing from the log")
-    for line in lost:
-        screen.print(f"  {line}")

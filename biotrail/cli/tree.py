@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.cuts import Cut, Opened, cut_of, nanoseconds, time_options
+from biotrail.cli.options.cuts import Cut, Opened, cut_of, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.recordings import (
@@ -143,7 +143,7 @@ class TreeOptions:
         """Return whether a life is asked for, as far as its tree says so, but for `slowest`."""
         if self.details and life.detail not in self.details:
             return False
-        if life.span < nanoseconds(self.slower or 0):
+        if life.span < round((self.slower or 0) * 1e9):
             return False
         comms = frozenset(map(values.as_read, self.comms))
         return not comms or any(matches(run.comm, comms) for run in life.contexts)

@@ -11,7 +11,6 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.histograms import (
     Columns,
-    GroupHistogram,
     Histogram,
     Histograms,
     Measure,
@@ -38,10 +37,10 @@ Key = tuple[int, str]
 
 def ranked(
     context: Context, found: Histograms, order: Order | None, limit: int
-) -> tuple[list[tuple[Key, GroupHistogram]], int]:
+) -> tuple[list[tuple[Key, Histogram]], int]:
     """Return the histograms to show, and how many are left out. order: None: by their names."""
 
-    def weight(group: GroupHistogram, order: Order) -> float:
+    def weight(group: Histogram, order: Order) -> float:
         values = group.values
         return {
             Order.COUNT: values.count,
@@ -62,18 +61,18 @@ def lines(
 ) -> Iterator[str]:
     groups, more = ranked(trace.context, found, order, limit)
     what = "pair" if found.question.measure == Measure.PAIRS else "I/O"
-    heats = [group.heat for _, group in groups if len(group.heat.counts)]
-    labels = [label for heat in heats for label in _labels(heat.scale, heat.counts).values()]
+    heats = [group for _, group in groups if len(group.cells)]
+    labels = [label for heat in heats for label in _labels(heat.scale, heat.cells).values()]
     margin = max(map(len, labels), default=0)
     for number, (key, group) in enumerate(groups):
         yield from [""] if number else []
         yield _head(trace.context, found, *key)
-        if not group.histogram.count:
+        if not group.values.count:
             pass  # all of its values are in doubt
         elif found.question.over_time and found.columns is not None:
             yield from heat_map(group, found.columns, unit, margin, what)
         else:
-            yield from histogram(group.histogram, unit)
+            yield from histogram(group, unit)
         if (every := with_doubtful(group.values, group.doubtful)) is not None:
             figures = every.mean, every.p99
             yield tallies.doubtful_line(group.doubtful.count, every.count, every=figures)
@@ -125,18 +124,18 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
                 yield bars.gap()
             continue
         yield bars.row(*found.scale.bounds(slot), counts[slot])
-    average = found.total // found.count
-    yield f"avg = {average} {unit}, max = {found.maximum} {unit}, count: {found.count}"
+    average = found.total // found.values.count
+    yield f"avg = {average} {unit}, max = {found.maximum} {unit}, count: {found.values.count}"
 
 
 # Heat maps
 
 
 def heat_map(
-    group: GroupHistogram, columns: Columns, unit: str, margin: int, what: str
+    group: Histogram, columns: Columns, unit: str, margin: int, what: str
 ) -> Iterator[str]:
     """Yield time to the right, values upwards, shades by the logarithm of the count."""
-    scale, counts = group.heat.scale, group.heat.counts
+    scale, counts = group.scale, group.cells
     labels = _labels(scale, counts)
     room = max(shutil.get_terminal_size((WIDTH, 24)).columns - margin - 3, 8)
     together = -(-columns.used // room)

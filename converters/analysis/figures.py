@@ -122,8 +122,7 @@ Row = TypeVar("Row")
 def as_row(kind: type[Row], sums: Any, /, **more: Any) -> Row:
     """Return a row with what `sums` has under the names of its fields, and with `more`.
 
-    Distributions become summaries (sizes, which are round numbers, with the least values of their
-    buckets as percentiles), Counters sorted dicts.
+    Distributions become summaries, Counters sorted dicts.
     """
     for one in fields(kind):  # type: ignore[arg-type]
         if one.name in more or not one.init or not hasattr(sums, one.name):
@@ -185,10 +184,9 @@ def _written(value: Any, how: Shown) -> Any:
 
 
 def summary(values: Summary, unit: str = "ns") -> dict[str, Any]:
-    """Return a distribution's figures as a dict.
+    """unit: "ns", "bytes", or ""; appended to each key but count (`p99_ns`).
 
-    unit: "ns", "bytes", or "" for plain numbers; appended to each key but count (`p99_ns`). Without
-    values all but count and sum are None.
+    Without values all but count and sum are None.
     """
     end = f"_{unit}" if unit else ""
     found: dict[str, Any] = {"count": values.count, f"sum{end}": values.sum}
@@ -209,22 +207,16 @@ def summary(values: Summary, unit: str = "ns") -> dict[str, Any]:
 def extent(trace: Trace) -> tuple[int, int]:
     """Return (begin, end) of the time that a trace's figures are of, in ns (CLOCK_MONOTONIC).
 
-    When recording began and ended, whatever its filters left out; of a trace that was limited to a
-    part of the log (a cut) the bounds of that part as far as it was read; of a recording that does
-    not say (`Trace.says_time`), the times of its first and last event, both 0 without any. trace:
-    read to its end.
+    From when to when it was recorded, or of a cut the part as far as it was read; of a recording
+    that does not say, its first and last event. trace: read to its end.
     """
     account = trace.account
-    if not of_events(trace) and trace.covered is not None:
+    told = trace.says_time or trace.span is not None
+    if told and trace.covered is not None:
         return trace.covered
     if account.first_ns < 0:
         return trace.start, trace.start
     return account.first_ns, account.last_ns
-
-
-def of_events(trace: Trace) -> bool:
-    """Whether `extent` is from the first to the last event, as the recording has no more."""
-    return not trace.says_time and trace.span is None
 
 
 def begin_text(trace: Trace) -> str | None:

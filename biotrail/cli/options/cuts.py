@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,7 +14,14 @@ import click
 from biotrail.cli.options.gathering import Decorator, made_of
 from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
 from biotrail.cli.options.task_options import named_options
-from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Finder, OutcomeFilter, Who
+from biotrail.converters.analysis.choosing.choosing import (
+    ANYBODY,
+    ANYHOW,
+    Choice,
+    Finder,
+    OutcomeFilter,
+    Who,
+)
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
@@ -53,14 +61,14 @@ def parse_moment(text: str) -> Moment:
     """Parse `2.5s`, `last 5s`, `-5s`, `14:03[:05[.5]]` or ISO 8601 (UTC if it has no offset)."""
     try:
         if match := _BEFORE_END.fullmatch(text):
-            return Moment(text, before_end=nanoseconds(units.seconds(match[1])))
+            return Moment(text, before_end=round(units.seconds(match[1]) * 1e9))
         if _TIME.fullmatch(text.strip()):
             hour, rest = text.strip().split(":", 1)
             return Moment(text, daytime=time.fromisoformat(f"{hour:0>2}:{rest}"))
         if "-" in text or "T" in text:
             found = datetime.fromisoformat(text.strip())
             return Moment(text, wall=found if found.tzinfo else found.replace(tzinfo=UTC))
-        return Moment(text, offset=nanoseconds(units.seconds(text)))
+        return Moment(text, offset=round(units.seconds(text) * 1e9))
     except (ValueError, click.UsageError):
         raise click.BadParameter(f"{text!r} is no time: write {_EXAMPLES}") from None
 
@@ -112,21 +120,19 @@ def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:
             f"{moment.text} is a wall-clock time, and the log has no wall clock; give offsets "
             "(2.5s)"
         )
-    if moment.wall is not None:
-        return _monotonic(trace, _epoch_ns(moment.wall))
-    assert moment.daytime is not None
     first_reading = trace.context.clocks[0]
     realtime = int(first_reading["realtime"]) + first - int(first_reading["monotonic"])
-    day = date(1970, 1, 1) + timedelta(days=realtime // (86400 * 10**9))
-    found = _epoch_ns(datetime.combine(day, moment.daytime, UTC))
-    later = _monotonic(trace, found + 86400 * 10**9)
-    return later if found < realtime and later <= last else _monotonic(trace, found)
-
-
-def _epoch_ns(moment: datetime) -> int:
-    """Return ns since 1970, exactly: datetime.timestamp() would round."""
-    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86400 + since.seconds) * 10**9 + since.microseconds * 1000
+    if (found := moment.wall) is None:
+        assert moment.daytime is not None
+        day = date(1970, 1, 1) + timedelta(days=realtime // (86400 * 10**9))
+        found = datetime.combine(day, moment.daytime, UTC)
+    # Exactly: datetime.timestamp() would round.
+    since_1970 = (found - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+    if moment.daytime is not None and since_1970 < realtime:
+        later = _monotonic(trace, since_1970 + 86400 * 10**9)
+        if later <= last:
+            return later
+    return _monotonic(trace, since_1970)
 
 
 def _monotonic(trace: Trace, realtime: int) -> int:
@@ -141,7 +147,7 @@ def _monotonic(trace: Trace, realtime: int) -> int:
     return int(reading["monotonic"]) + realtime - int(reading["realtime"])
 
 
-EVERYBODY, ANYHOW, ALWAYS = Who(), OutcomeFilter(), Times()
+ALWAYS = Times()
 
 
 @dataclass(frozen=True)
@@ -151,7 +157,7 @@ class Cut:
     times: Times = ALWAYS
     devices: tuple[str, ...] = ()
     ops: tuple[str, ...] = ()
-    who: Who = EVERYBODY
+    who: Who = ANYBODY
     wanted: OutcomeFilter = ANYHOW
     files: tuple[str, ...] = ()
 
@@ -159,28 +165,9 @@ class Cut:
     def chooses(self) -> bool:
         return (
             bool(self.devices or self.ops or self.files)
-            or self.who != EVERYBODY
+            or self.who != ANYBODY
             or self.wanted != ANYHOW
         )
-
-    def words(self) -> str:
-        """Return the choice of I/Os as options: `--device=sda --op=read`; empty if all are."""
-        who, wanted = self.who, self.wanted
-        given = {
-            "device": self.devices,
-            "op": self.ops,
-            "file": self.files,
-            "pid": sorted(who.pids),
-            "comm": sorted(who.comms),
-            "cgroup": sorted(who.cgroups),
-            "unit": who.named.units,
-            "container": who.named.containers,
-            "pod": who.named.pods,
-            "slower-than": [units.duration(wanted.slower_than)] if wanted.slower_than else [],
-            "slowest": [wanted.slowest] if wanted.slowest else [],
-        }
-        found = [f"--{option}={one}" for option, values in given.items() for one in values]
-        return " ".join([*found, *(["--failed"] if wanted.failed else [])])
 
     def choice(self, context: Context) -> Choice:
         """Return the choice of I/Os by what is known when they are queued: all but `wanted`."""
@@ -195,7 +182,24 @@ class Cut:
     def facts(self, trace: Trace) -> dict[str, str]:
         """Return what an output says of the part that it holds; empty if it holds everything."""
         found = {} if trace.span is None else {"cut": _seconds(trace.span, trace.start)}
-        return {**found, **({"chosen": self.words()} if self.chooses else {})}
+        if not self.chooses:
+            return found
+        who, wanted = self.who, self.wanted
+        given = {
+            "device": self.devices,
+            "op": self.ops,
+            "file": self.files,
+            "pid": sorted(who.pids),
+            "comm": sorted(who.comms),
+            "cgroup": sorted(who.cgroups),
+            "unit": who.named.units,
+            "container": who.named.containers,
+            "pod": who.named.pods,
+            "slower-than": [units.duration(wanted.slower_than)] if wanted.slower_than else [],
+            "slowest": [wanted.slowest] if wanted.slowest else [],
+        }
+        words = [f"--{option}={one}" for option, values in given.items() for one in values]
+        return {**found, "chosen": " ".join([*words, *(["--failed"] if wanted.failed else [])])}
 
     def needs_file(self) -> bool:
         """Return whether the log cannot be a pipe; one names cgroups behind their first I/O."""
@@ -262,20 +266,20 @@ def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
     """Return the chosen part of a trace, which is read once to find I/Os by their outcome."""
     limited = limiting(open_new, cut)
-    outcome = ANY
+    numbers = None
     if cut.wanted != ANYHOW:
         first = limited()
         finder = Finder(cut.choice(first.context), cut.wanted)
         with progress(first, "choosing", finder.watch) as windows:
             for _ in windows:
                 pass
-        outcome = finder.found()
+        numbers = finder.found()
     trace = limited()
     if not cut.chooses:
         return Opened(trace, None, cut)
     from biotrail.converters.analysis.choosing import select
 
-    return Opened(trace, select.Selection(cut.choice(trace.context), outcome), cut)
+    return Opened(trace, select.Selection(cut.choice(trace.context), cut.wanted, numbers), cut)
 
 
 def limiting(open_new: Callable[[], Trace], cut: Cut) -> Callable[[], Trace]:
@@ -331,12 +335,9 @@ _TIMES: tuple[Decorator, ...] = (
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
-_DEVICE: Decorator = click.option(
-    "-d",
-    "--device",
-    "cut_devices",
-    multiple=True,
-    type=values.Name(),
+_names = partial(click.option, multiple=True, type=values.Name())
+_DEVICE: Decorator = _names(
+    *("-d", "--device", "cut_devices"),
     metavar="DEV",
     help="Only this device or partition of the log, by name or as 8:0. Can be repeated.",
 )
@@ -357,29 +358,20 @@ _IOS: tuple[Decorator, ...] = (
         metavar="PID",
         help="Only I/O queued by this process. Can be repeated.",
     ),
-    click.option(
-        "--comm",
-        "cut_comms",
-        multiple=True,
-        type=values.Name(),
+    _names(
+        *("--comm", "cut_comms"),
         metavar="NAME",
         help="Only I/O queued by threads of this name; NAME* matches a prefix. Can be repeated.",
     ),
-    click.option(
-        "--cgroup",
-        "cut_cgroups",
-        multiple=True,
-        type=values.Name(),
+    _names(
+        *("--cgroup", "cut_cgroups"),
         metavar="PATH",
         help="Only I/O charged to this cgroup or a descendant. Can be repeated.",
     ),
     *named_options("cut_", "I/O of", "Can be repeated, and with --cgroup: of either."),
 )
-_FILE: Decorator = click.option(
-    "--file",
-    "cut_files",
-    multiple=True,
-    type=values.Name(),
+_FILE: Decorator = _names(
+    *("--file", "cut_files"),
     metavar="PATTERN",
     help="Only I/O of files whose path matches, e.g. '/srv/db/*'. Needs a log made with "
     "record --files. Can be repeated.",
@@ -404,12 +396,25 @@ _OUTCOMES: tuple[Decorator, ...] = (
 
 
 def _cut(given: dict[str, Any]) -> Cut:
+    begin: Moment | None = given["cut_from"]
+    end: Moment | None = given["cut_to"]
+    around: Moment | None = given["cut_around"]
+    window: float | None = given["cut_window"]
+    if around is None:
+        if window is not None:
+            raise click.UsageError("--window is the length around a time: give --around TIME, too")
+        offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
+        if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
+            raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
+    elif begin is not None or end is not None:
+        raise click.UsageError("--around needs no other time: leave out --from and --to")
+    length = 0.0 if around is None else units.seconds(WINDOW) if window is None else window
     devices, comms, cgroups, *named, files = (
         tuple(map(values.as_read, given.get(f"cut_{name}", ())))
         for name in ("devices", "comms", "cgroups", "unit", "container", "pod", "files")
     )
     return Cut(
-        _times(given["cut_from"], given["cut_to"], given["cut_around"], given["cut_window"]),
+        Times(begin, end, around, round(length * 1e9)),
         devices,
         tuple(given.get("cut_ops", ())),
         Who(
@@ -419,7 +424,7 @@ def _cut(given: dict[str, Any]) -> Cut:
             NamedCgroups(*named),
         ),
         OutcomeFilter(
-            nanoseconds(given.get("cut_slower") or 0),
+            round((given.get("cut_slower") or 0) * 1e9),
             given.get("cut_slowest") or 0,
             bool(given.get("cut_failed")),
         ),
@@ -427,33 +432,10 @@ def _cut(given: dict[str, Any]) -> Cut:
     )
 
 
-def _times(
-    begin: Moment | None, end: Moment | None, around: Moment | None, window: float | None
-) -> Times:
-    if around is None:
-        if window is not None:
-            raise click.UsageError("--window is the length around a time: give --around TIME, too")
-        offsets = [m.offset for m in (begin, end) if m is not None and m.offset is not None]
-        if begin and end and len(offsets) == 2 and offsets[1] <= offsets[0]:
-            raise click.UsageError(f"--to {end.text} is not after --from {begin.text}")
-        return Times(begin, end)
-    if begin is not None or end is not None:
-        raise click.UsageError("--around needs no other time: leave out --from and --to")
-    length = units.seconds(WINDOW) if window is None else window
-    return Times(around=around, window=nanoseconds(length))
-
-
-def _options(*options: Decorator) -> Decorator:
-    """Return a decorator that adds options; the command gets their values as `cut`: a Cut."""
-    return made_of("cut", _cut, lambda name: name.startswith("cut_"), *options)
-
-
+_options = partial(made_of, "cut", _cut, lambda name: name.startswith("cut_"))
+"""Returns a decorator that adds options; the command gets their values as `cut`: a Cut."""
 cut_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE, *_OUTCOMES)
 choice_options = _options(*_TIMES, _DEVICE, *_IOS, _FILE)
 """For commands that have their own --slower-than, --slowest and --failed."""
 record_options = _options(*_TIMES, _DEVICE)
 time_options = _options(*_TIMES)
-
-
-def nanoseconds(seconds: float) -> int:
-    return round(seconds * 1e9)

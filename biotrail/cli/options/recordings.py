@@ -140,7 +140,16 @@ def recordings(
         yield [InputRecording("", list(logs), lambda: reading.trace(open_log(logs[0])))]
     else:
         found = open_recordings(logs, reading)
-        labels = _labels(found) if len(found) > 1 else [""]
+        labels = [""]
+        if len(found) > 1:  # hosts, with boots and file names where needed (docs/hosts.md)
+            from biotrail.converters.outputs.perfetto.place import Named, places
+
+            named = []
+            for one in found:
+                context = one.trace.context
+                boot = str(context.header.get("host", {}).get("boot_id", ""))
+                named.append(Named(context.log_id, context.host, boot, one.name, aligned=False))
+            labels = [place.host for place in places(named)]
         yield [
             InputRecording(label, one.paths, _again(one, reading))
             for label, one in zip(labels, found, strict=True)
@@ -157,18 +166,6 @@ def _again(one: Recording, reading: Reading) -> Callable[[], Trace]:
         return open_recordings(one.paths, reading)[0].trace
 
     return again
-
-
-def _labels(found: Sequence[Recording]) -> list[str]:
-    """Return each recording's host, with boot and file name where needed (docs/hosts.md)."""
-    from biotrail.converters.outputs.perfetto.place import Named, places
-
-    named = []
-    for one in found:
-        context = one.trace.context
-        boot = str(context.header.get("host", {}).get("boot_id", ""))
-        named.append(Named(context.log_id, context.host, boot, one.name, aligned=False))
-    return [place.host for place in places(named)]
 
 
 def of_each(

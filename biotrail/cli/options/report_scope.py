@@ -9,35 +9,22 @@ from biotrail.text import tallies, units
 from biotrail.text.record.left_out import filters_text, read_left_out
 
 
-def filters(trace: Trace) -> dict[str, Any] | None:
-    """Return the recording's filters for JSON. `left_out_bios`: None if the log has no end."""
-    header = trace.context.header.get("filters", {})
-    named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
-    text = " ".join([*(f"-d {name}" for name in named), filters_text(header)]).strip()
-    if not text:
-        return None
-    given = {key: value for key, value in header.items() if key != "devices" and value}
-    end = trace.reader.end
-    left_out = sum(read_left_out(end).bios.values()) if end and "left_out" in end else None
-    return {**given, "options": text, "devices": named, "left_out_bios": left_out}
-
-
 def facts(trace: Trace, cut: Cut) -> dict[str, Any]:
-    """Return a report's scope for JSON: `filters` (or None); others only where they apply."""
+    """Return a report's scope for JSON: `filters` (or None); others only where they apply.
+
+    `left_out_bios` of the filters: None if the log has no end.
+    """
+    filters = None
+    header, end = trace.context.header.get("filters", {}), trace.reader.end
+    named = [str(one["spec"]) for one in header.get("devices", []) if one.get("spec")]
+    if text := " ".join([*(f"-d {name}" for name in named), filters_text(header)]).strip():
+        left_out = sum(read_left_out(end).bios.values()) if end and "left_out" in end else None
+        filters = {key: value for key, value in header.items() if key != "devices" and value}
+        filters |= {"options": text, "devices": named, "left_out_bios": left_out}
     chosen = cut.facts(trace)
     light = {"light": True} if trace.context.is_light else {}
     doubtful = {"include_ambiguous": True} if trace.include_ambiguous else {}
-    return {"filters": filters(trace), **({"cut": chosen} if chosen else {}), **light, **doubtful}
-
-
-def words(scope: dict[str, Any]) -> dict[str, str]:
-    """Return the scope (from `facts`) as CSV columns filters, cut, chosen; each can be empty."""
-    chosen = scope.get("cut", {})
-    return {
-        "filters": scope["filters"]["options"] if scope["filters"] else "",
-        "cut": chosen.get("cut", ""),
-        "chosen": chosen.get("chosen", ""),
-    }
+    return {"filters": filters, **({"cut": chosen} if chosen else {}), **light, **doubtful}
 
 
 def lines(scope: dict[str, Any]) -> list[str]:

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import operations
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import I64, NEVER, Bios, Certainty, Lifecycles, LossWindows
 from biotrail.converters.inputs.backlog import Skip
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import sure_complete
 from biotrail.recorder.schema.kernel_names import RWBS_FLAGS, RWBS_OPS, RWBS_OTHER
 from biotrail.recorder.schema.records import NO_SECTOR

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.path import SETUP
-from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, HeldReport, Report
+from biotrail.converters.analysis.report.tree import CallReport, DeviceReport, Report
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.text import units
 from biotrail.text.columns import Column, columns_of, table, with_more, without_repeats
@@ -56,7 +56,8 @@ def _table(
     title: str, reports: Sequence[CallReport], fields: Sequence[str], width: int, limit: int
 ) -> RenderableType:
     shown, more = first(reports, limit)
-    used = [part for part in PARTS if any(_share(one, part) for one in reports)]
+    shares = [{part.stage: part.share for part in one.parts} for one in reports]
+    used = [part for part in PARTS if any(one.get(part) for one in shares)]
     columns = [
         *(Column(field, left=not place) for place, field in enumerate(fields)),
         *columns_of(
@@ -77,15 +78,11 @@ def _table(
                 units.duration(ns) if one.time.count else _NONE
                 for ns in (one.time.sum, one.time.mean, one.time.p50, one.time.p99, one.time.max)
             ),
-            *(_percent(_share(one, part)) for part in used),
+            *(_percent(share.get(part, 0.0)) for part in used),
         ]
-        for one in shown
+        for one, share in zip(shown, shares, strict=False)
     ]
     return with_more(table(title, columns, without_repeats(rows, len(fields)), width), more)
-
-
-def _share(one: CallReport, part: str) -> float:
-    return next((found.share for found in one.parts if found.stage == part), 0.0)
 
 
 def _percent(share: float) -> str:
@@ -192,14 +189,6 @@ def limit_text(bps: int | None, iops: int | None) -> str:
     found = [f"{units.size(bps)}/s"] if bps is not None else []
     found += [f"{units.count(iops)}/s"] if iops is not None else []
     return ", ".join(found) or _NONE
-
-
-def length_text(one: HeldReport) -> str:
-    if not one.time.count:
-        return "for how long is not known"
-    unknown = one.bios - one.time.count
-    rest = f", {units.count(unknown)} of them for a time not known" if unknown else ""
-    return f"for {units.duration(one.time.mean)} on average{rest}"
 
 
 def submissions(report: Report, width: int) -> RenderableType:

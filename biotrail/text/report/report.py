@@ -7,7 +7,15 @@ from dataclasses import replace
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.report import group_sum
-from biotrail.converters.analysis.report.tree import DeviceReport, GroupReport, Report
+from biotrail.converters.analysis.report.tree import (
+    DepthReport,
+    DeviceReport,
+    GroupReport,
+    PairReport,
+    Report,
+    StackedReport,
+)
+from biotrail.converters.sites.pair_names import unpaired_text
 from biotrail.text import tallies, units
 from biotrail.text.columns import (
     Column,
@@ -21,6 +29,7 @@ from biotrail.text.columns import (
 from biotrail.text.report.cells import (
     FIELDS,
     GROUP_WORK,
+    NONE,
     OF_CGROUP,
     TAIL,
     TIMES,
@@ -30,6 +39,7 @@ from biotrail.text.report.cells import (
     doubtful_lines,
     group_cells,
     in_order,
+    mean_size,
     name_cells,
     operation_rows,
     ranges_text,
@@ -40,13 +50,14 @@ from biotrail.text.report.cells import (
     with_tail,
     work,
 )
-from biotrail.text.report.devices import flushes, patterns, queues, stacked, stages
 from biotrail.text.rows import Order, first, left_out
 
 MOST_ROWS = 15
 """Rows of processes, cgroups and the like by default; the table says how many more there are."""
 MOST_VICTIMS = 5
 """Rows of the tables of blame likewise; `biotrail blame` shows more."""
+MOST_KEYS = 5
+"""Keys of each pair of events by default."""
 MOST_LINES = 1000
 
 
@@ -59,17 +70,15 @@ def parts(
 ) -> Iterator[RenderableType]:
     """Yield what to print. words: below the first line. limit: rows, 0: all; None: the usual."""
     most = MOST_ROWS if limit is None else limit
-    first, *others = _head(report)
-    yield block([first, *words, *others])
+    head, *others = _head(report)
+    yield block([head, *words, *others])
     if report.pairs:
-        from biotrail.text.report.pair_tables import pair_parts
-
         yield from pair_parts(report, width, limit, most)
     if report.blamed is not None:
         from biotrail.text import blame as blame_text
 
-        rows = MOST_VICTIMS if limit is None else limit
-        yield from blame_text.parts(report.blamed, width, rows, report.path_parts)
+        victims = MOST_VICTIMS if limit is None else limit
+        yield from blame_text.parts(report.blamed, width, victims, report.path_parts)
     if report.devices:
         yield from _of_devices(report, width, limit)
     if any((report.calls, report.call_groups, report.waits, report.commits, report.submissions)):
@@ -79,12 +88,24 @@ def parts(
     if not report.devices:
         return
     if report.by:
-        yield from _chosen(report, width, most)
+        fields = FIELDS[report.by]
+        yield _list(f"By {report.by}", fields, report.groups, width, most, divided=True)
+        shown, more = first(report.groups, most)
+        rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
+        columns = [
+            *(Column(field, left=True) for field in fields),
+            *columns_of("stage < | count @1 | share"),
+            *TIMES,
+        ]
+        title = f"Where the time goes, by {report.by}"
+        made = table(title, columns, without_repeats(rows, len(fields)), width)
+        lines = [left_out(more, "group")] if more else []
+        yield with_lines(made, [*lines, *recorder_lines(shown)])
     else:
         yield from _lists(report, width, most)
     if report.intervals:
-        lines = MOST_LINES if limit is None else limit
-        yield _intervals(report, width, lines, order or Order.COUNT)
+        most = MOST_LINES if limit is None else limit
+        yield _intervals(report, width, most, order or Order.COUNT)
 
 
 def _of_devices(report: Report, width: int, limit: int | None) -> Iterator[RenderableType]:
@@ -223,23 +244,6 @@ def _list(
     return with_more(with_tail(title, columns, rows, width), more)
 
 
-def _chosen(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the tables of the groups of --by: latencies, then stages. limit: groups, 0: all."""
-    fields = FIELDS[report.by or "device"]
-    yield _list(f"By {report.by}", fields, report.groups, width, limit, divided=True)
-    shown, more = first(report.groups, limit)
-    rows = [row for group in shown for row in stage_rows(group, name_cells(group, fields))]
-    columns = [
-        *(Column(field, left=True) for field in fields),
-        *columns_of("stage < | count @1 | share"),
-        *TIMES,
-    ]
-    title = f"Where the time goes, by {report.by}"
-    made = table(title, columns, without_repeats(rows, len(fields)), width)
-    lines = [left_out(more, "group")] if more else []
-    yield with_lines(made, [*lines, *recorder_lines(shown)])
-
-
 def _intervals(report: Report, width: int, limit: int, order: Order) -> RenderableType:
     fields = FIELDS[report.by] if report.by else ("device", "operation")
     rows = []
@@ -254,3 +258,222 @@ def _intervals(report: Report, width: int, limit: int, order: Order) -> Renderab
     title = f"Over time, {units.duration(report.interval_ns)} each"
     shown, more = first(rows, limit)
     return with_more(with_tail(title, columns, without_repeats(shown, 1), width), more)
+
+
+# Devices: stages, queues, patterns, flushes, stacked devices.
+
+
+def stages(device: DeviceReport, width: int) -> RenderableType:
+    rows = []
+    for one in device.operations:
+        rows += stage_rows(one.bios, [one.operation])
+        rows += [
+            [
+                one.operation,
+                "D2C of requests",
+                units.count(stage.time.count),
+                "",
+                *times(stage.time),
+            ]
+            for stage in one.requests.stages
+            if stage.stage == "D2C"
+        ]
+    columns = [*columns_of("operation < | stage < | count @1 | share"), *TIMES]
+    made = table(f"Where the time goes: {device.device}", columns, without_repeats(rows, 1), width)
+    ones = ((device.total.bios, "bios"), (device.total.requests, "requests"))
+    left = [
+        f"{units.count(n)} of {units.count(one.counters['ended'])} {what}"
+        for one, what in ones
+        if (n := one.counters["doubtful"])
+    ]
+    lines = [f"without {' and '.join(left)}: in doubt"] if left else []
+    return with_lines(made, [*lines, *recorder_lines([one.bios for one in device.operations])])
+
+
+def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    """Return the table of I/O in flight; where ends are not known, figures are bounds."""
+    rows = []
+    notes = []
+
+    def cells(one: DepthReport) -> list[str]:
+        span = one.active_ns + one.idle_ns
+        return [
+            f"{one.mean:.2f}",
+            units.count(one.max),
+            f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
+            f"{100 * one.active_ns / span:.1f} %" if span else NONE,
+            units.duration(one.idle_ns),
+        ]
+
+    for device in devices:
+        queue, issued = device.queue, device.issued
+        waiting, serving = (
+            [
+                low if low == high else f"{low}-{high}"
+                for low, high in zip(cells(one), cells(one.high or one), strict=True)
+            ]
+            for one in (queue, issued)
+        )
+        rows.append([device.device, *waiting[:3], *serving[:3], *waiting[3:]])
+        if queue.unended or issued.unended:
+            what = [
+                f"{units.count(of.unended)} {name}"
+                for of, name in ((queue, "bios"), (issued, "requests"))
+                if of.unended
+            ]
+            notes.append(
+                f"{device.device}: of {' and '.join(what)} the end is not known: figures are from "
+                "what is known to have been in flight to what may have been"
+            )
+    columns = columns_of(
+        "device < | Q-C mean | Q-C max | met at Q @2 | D-C mean | D-C max | met at D @2 | "
+        "active | idle @1"
+    )
+    found = table("In flight: bios from Q to C, requests from D to C", columns, rows, width)
+    return with_lines(found, notes)
+
+
+_EVENTS = (
+    ("back", "back_merges"),
+    ("front", "front_merges"),
+    ("requests", "request_merges"),
+    ("splits", "splits"),
+    ("requeues", "requeues"),
+)
+
+
+def patterns(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    rows = [
+        [
+            device.device,
+            *(units.count(device.events.get(event, 0)) for _, event in _EVENTS),
+            f"{100 * device.q2q.sequential_share:.0f} %",
+            mean_size(device.q2q.seek),
+            f"{100 * device.d2d.sequential_share:.0f} %",
+            mean_size(device.d2d.seek),
+        ]
+        for device in devices
+    ]
+    columns = [
+        Column("device", left=True),
+        *(Column(head) for head, _ in _EVENTS),
+        *columns_of("sequential at Q | mean seek @1 | at D | mean seek @1"),
+    ]
+    return table("Merges (back, front, of requests), splits and seeks", columns, rows, width)
+
+
+def flushes(devices: Sequence[DeviceReport], width: int) -> RenderableType:
+    rows, doubtful = [], 0
+    for device in devices:
+        if (found := device.flushes) is not None:
+            shared = ", ".join(f"{bios}: {units.count(n)}" for bios, n in found.shared.items())
+            counts = [units.count(found.requests), units.count(found.waits)]
+            mean = f"{found.bios_per_request:.2f}"
+            rows.append([device.device, *counts, mean, *times(found.time), shared])
+            doubtful += found.doubtful
+    columns = [
+        *columns_of("device < | flushes | waits | bios each"),
+        *TIMES,
+        Column("flushes by bios that waited", 1, left=True),
+    ]
+    made = table("Flush requests, and how many bios waited for each", columns, rows, width)
+    left = [f"without {units.plural(doubtful, 'time')} in doubt"] if doubtful else []
+    return with_lines(made, left)
+
+
+def stacked(pairs: Sequence[StackedReport], width: int) -> RenderableType:
+    """Return the table of time above, in and below each lower device's bios."""
+    rows = [
+        [pair.device, pair.below, pair.operation, name, units.count(values.count), *times(values)]
+        for pair in pairs
+        for name, values in (
+            ("Q to Q below", pair.to_child),
+            ("Q2C below", pair.child),
+            ("C below to C", pair.from_child),
+        )
+    ]
+    columns = [*columns_of("device < | below < | operation < | part < | count @1"), *TIMES]
+    made = table("Stacked devices", columns, without_repeats(rows, 3), width)
+    doubtful = sum(pair.doubtful for pair in pairs)
+    left = [f"without {units.plural(doubtful, 'lower bio')} in doubt"] if doubtful else []
+    return with_lines(made, left)
+
+
+# Pairs of events: their latencies, and the keys with the most time.
+
+
+def pair_parts(
+    report: Report, width: int, limit: int | None, most: int
+) -> Iterator[RenderableType]:
+    """Yield the tables of pairs and keys. limit: rows, 0: all; None: each table's usual."""
+    yield _pair_latencies(report, width, most)
+    keyed = [pair for pair in report.pairs if len(pair.slowest_keys) > 1]
+    if keyed:
+        yield _pair_keys(keyed, report.span_ns, width, MOST_KEYS if limit is None else limit)
+    if any(interval.pairs for interval in report.intervals):
+        yield _pair_intervals(report, width, MOST_LINES if limit is None else limit)
+    said = []
+    for pair in report.pairs:
+        said += [
+            f"{pair.name}: {units.count(n)} {unpaired_text(name)}"
+            for name, n in pair.unpaired.items()
+        ]
+        if left := pair.groups_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further values of --by")
+        if left := pair.keys_left_out:
+            said.append(f"{pair.name}: {units.count(left)} pairs of further keys")
+    if said:
+        yield block(said)
+
+
+def _pair_latencies(report: Report, width: int, limit: int) -> RenderableType:
+    seconds = max(report.span_ns, 1) / 1e9
+    rows, left_out = [], 0
+    for pair in report.pairs:
+        whole = ("all" if pair.by else "", pair.time)
+        groups, more = first(pair.groups, limit)
+        left_out += more
+        for text, found in (whole, *((f"{pair.by} = {g.text}", g.time) for g in groups)):
+            rate = f"{units.count(round(found.count / seconds))}/s"
+            rows.append([pair.name, text, units.count(found.count), rate, *times(found)])
+    columns = [*columns_of("pair < | of < | count | rate @1"), *TIMES]
+    title = "Pairs of events, from the first to the second"
+    return with_more(table(title, columns, without_repeats(rows, 1), width), left_out)
+
+
+def _pair_keys(pairs: list[PairReport], span_ns: int, width: int, limit: int) -> RenderableType:
+    rows = []
+    for pair in pairs:
+        for key in first(pair.slowest_keys, limit)[0]:
+            share = key.sum_ns / max(pair.time.sum, 1)
+            rows.append(
+                [
+                    pair.name,
+                    key.text,
+                    units.count(key.count),
+                    f"{share:.1%}",
+                    units.duration(key.sum_ns / max(key.count, 1)),
+                    units.duration(key.max_ns),
+                ]
+            )
+    columns = columns_of("pair < | key < | count | share | mean | max")
+    left_out = sum(pair.keys_known for pair in pairs) - len(rows)
+    title = "Keys with the most time"
+    return with_more(table(title, columns, without_repeats(rows, 1), width), left_out, "key")
+
+
+def _pair_intervals(report: Report, width: int, limit: int) -> RenderableType:
+    rows = []
+    for interval in report.intervals:
+        at = units.since(interval.begin_ns - report.begin_ns)
+        seconds = max(interval.end_ns - interval.begin_ns, 1) / 1e9
+        if not interval.pairs:
+            rows.append([at, NONE, "", "", *([""] * len(TIMES))])
+        for pair in interval.pairs:
+            count = pair.time.count
+            rate = f"{units.count(round(count / seconds))}/s"
+            rows.append([at, pair.name, units.count(count), rate, *times(pair.time)])
+    columns = [*columns_of("from | pair < | count | rate @1"), *TIMES]
+    shown, more = first(rows, limit)
+    title = f"Pairs over time, {units.duration(report.interval_ns)} each"
+    return with_more(table(title, columns, without_repeats(shown, 1), width), more)

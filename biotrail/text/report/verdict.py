@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from biotrail.converters.analysis.report.tree import OperationReport, Report
+from biotrail.converters.analysis.report.tree import Report
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import called
 from biotrail.text import tallies, units
@@ -30,8 +30,6 @@ from biotrail.text.report.verdict_waits import (
     upper_devices,
     upper_operations,
     waits,
-    where_text,
-    whole_time,
 )
 
 # Thresholds of the rules; docs/report.md states each with its rule.
@@ -129,10 +127,8 @@ def _held(report: Report) -> Found | None:
     """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
     if not report.held:
         return None
-    from biotrail.text.report.path import length_text
-
     one = report.held[0]
-    name = where_text(one.device, one.operation)
+    name = ios_text(one.operation, one.device)
     of = sum(
         each.bios.ios
         for device in report.devices
@@ -147,8 +143,12 @@ def _held(report: Report) -> Found | None:
     of_whom = f" of {one.process} (pid {one.pid})" if one.process else ""
     text = (
         f"The limit of cgroup {one.cgroup or '(not known)'} held {units.count(one.bios)} of "
-        f"{units.count(of)} {name}{of_whom} before they were queued, {length_text(one)}"
+        f"{units.count(of)} {name}{of_whom} before they were queued, for "
     )
+    known = one.time.count
+    text += f"{units.duration(one.time.mean)} on average" if known else "how long is not known"
+    if 0 < known < one.bios:
+        text += f", {units.count(one.bios - known)} of them for a time not known"
     if waited:
         text += f"; calls waited for limits for {units.duration(ns)} of {units.duration(waited)}"
     figures = {
@@ -228,7 +228,8 @@ def _purpose(report: Report) -> Found | None:
 
 def _main_part(report: Report) -> Found | None:
     """One part of the way has MAIN_SHARE of the time or more."""
-    parts, total_ns = whole_time(report)
+    parts = time_by_part(one for _, one in upper_operations(report))
+    total_ns = parts.total()
     if not total_ns:
         return None
     [(part, ns)] = parts.most_common(1)
@@ -238,7 +239,7 @@ def _main_part(report: Report) -> Found | None:
     mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
-        f"that for {where_text(device, name)}"
+        f"that for {ios_text(name, device)}"
     )
     if one.bios.latency.count:
         text += f", whose latency is {units.duration(one.bios.latency.mean)} on average"
@@ -252,75 +253,59 @@ def _main_part(report: Report) -> Found | None:
         "operation": name,
         "operation_share": round(mine / ns, 6),
         "mean_ns": round(one.bios.latency.mean, 3) if one.bios.latency.count else None,
-        **_doubtful_figures(one),
     }
-    if own := _recorder(report, part):
+    if (every := one.bios.with_doubtful) is not None:
+        figures["doubtful"] = one.bios.counters["doubtful"]
+        figures["with_doubtful_mean_ns"] = round(every.mean, 3)
+    own, ready = _shares_of(report, part, ns)
+    if own:
         text += f"; about {percent(own)} of that part is the recorder's own programs"
         figures["recorder_share"] = round(own, 6)
-    if ready := _ready(report, part, ns):
+    if ready:
         text += f"; for {percent(ready)} of that part or more its threads were ready to run, "
         text += "without a CPU"
         figures["without_cpu_share"] = round(ready, 6)
-    who, who_figures = _main_process(report)
-    next_ = CPU_NEXT if ready else NEXT[part]
-    return text + who, next_, {**figures, **who_figures}
+    # Who has half of the time; nobody where the kernel's threads queue for others.
+    known = [one for one in report.processes if one.name.get("process") is not None]
+    if known and len(upper_devices(report)) == len(report.devices):
+        first = max(known, key=lambda one: one.latency.sum)
+        share = first.latency.sum / max(report.total.bios.latency.sum, 1)
+        if share >= MAIN_SHARE:
+            who, pid = str(process_words(first.name)), first.name["pid"]
+            text += f"; {percent(share)} of all time is of {who}"
+            text += "" if pid is None else f" (pid {pid})"
+            figures |= {"process": who, "pid": pid, "title": first.name.get("title")}
+            figures["process_share"] = round(share, 6)
+    return text, CPU_NEXT if ready else NEXT[part], figures
 
 
-def _ready(report: Report, part: str, ns: int) -> float:
-    """Return the share of a part (ns) in which threads had no CPU; 0 if less than READY_SHARE."""
+def _shares_of(report: Report, part: str, ns: int) -> tuple[float, float]:
+    """Return what of a part (ns) is the recorder's own programs', and threads' without a CPU.
+
+    Shares of the part; 0 if less than RECORDER_SHARE and READY_SHARE.
+    """
+    stages = [
+        stage
+        for _, one in upper_operations(report)
+        for stage in one.bios.stages
+        if stage.stage in STAGES[part]
+    ]
+    taken = sum(one.recorder_share * one.time.sum for one in stages)
+    own = taken / max(sum(one.time.sum for one in stages), 1)
     upper = {device.device for device in upper_devices(report)}
     found = sum(one.ns for one in report.ready if one.device in upper and one.stage in STAGES[part])
-    return min(found / ns, 1.0) if found and found >= READY_SHARE * ns else 0.0
-
-
-def _recorder(report: Report, part: str) -> float:
-    """Return the recorder's own programs' share of a part; 0 if less than RECORDER_SHARE."""
-    operations = (one.bios for _, one in upper_operations(report))
-    stages = [one for bios in operations for one in bios.stages if one.stage in STAGES[part]]
-    own = sum(one.recorder_share * one.time.sum for one in stages)
-    share = own / max(sum(one.time.sum for one in stages), 1)
-    return share if share >= RECORDER_SHARE else 0.0
-
-
-def _doubtful_figures(one: OperationReport) -> dict[str, Any]:
-    every = one.bios.with_doubtful
-    if every is None:
-        return {}
-    return {
-        "doubtful": one.bios.counters["doubtful"],
-        "with_doubtful_mean_ns": round(every.mean, 3),
-    }
-
-
-def _main_process(report: Report) -> tuple[str, dict[str, Any]]:
-    """Return who has half of the time; nobody where the kernel's threads queue for others."""
-    total_ns = report.total.bios.latency.sum
-    known = [one for one in report.processes if one.name.get("process") is not None]
-    if not known or not total_ns or len(upper_devices(report)) < len(report.devices):
-        return "", {}
-    first = max(known, key=lambda one: one.latency.sum)
-    share = first.latency.sum / total_ns
-    if share < MAIN_SHARE:
-        return "", {}
-    name, pid = str(process_words(first.name)), first.name["pid"]
-    text = f"; {percent(share)} of all time is of {name}"
-    text += "" if pid is None else f" (pid {pid})"
-    return text, {
-        "process": name,
-        "pid": pid,
-        "title": first.name.get("title"),
-        "process_share": round(share, 6),
-    }
+    ready = min(found / ns, 1.0) if found else 0.0
+    return own if own >= RECORDER_SHARE else 0.0, ready if ready >= READY_SHARE else 0.0
 
 
 def _spread(report: Report) -> Found | None:
     """No part of the way has MAIN_SHARE of the time."""
-    parts, total_ns = whole_time(report)
+    parts = time_by_part(one for _, one in upper_operations(report))
+    total_ns = parts.total()
     ranked = parts.most_common(2)
     if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
         return None
-    own = [_recorder(report, part) for part, _ in ranked]
-    ready = [_ready(report, part, ns) for part, ns in ranked]
+    own, ready = zip(*(_shares_of(report, part, ns) for part, ns in ranked), strict=True)
     shares = " and ".join(
         f"{percent(ns / total_ns)} {WORDS[part]}"
         + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")
@@ -347,7 +332,7 @@ def _failed(report: Report) -> Found | None:
     of = one.bios.ios
     statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
     name = one.operation
-    text = f"{units.count(count)} of {units.count(of)} {where_text(device, name)} failed"
+    text = f"{units.count(count)} of {units.count(of)} {ios_text(name, device)} failed"
     figures = {"device": device, "operation": name, "count": count, "of": of}
     next_ = "biotrail slow --failed, and dmesg"
     return f"{text} ({statuses})", next_, {**figures, "errors": errors}
@@ -383,9 +368,12 @@ def _doubtful(report: Report) -> Found | None:
         return None
     _, device, one, every = max(found, key=lambda each: each[0])
     count, of, name = one.bios.counters["doubtful"], every.count, one.operation
-    about = f"of {where_text(device, name)}"
+    about = f"of {ios_text(name, device)}"
     text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
-    figures = {"device": device, "operation": name, **_counted(count, of), **_doubtful_figures(one)}
+    figures = {
+        **{"device": device, "operation": name, **_counted(count, of)},
+        **{"doubtful": count, "with_doubtful_mean_ns": round(every.mean, 3)},
+    }
     return text, f"--include-ambiguous counts them; {READING}, Latencies in doubt", figures
 
 
@@ -437,7 +425,7 @@ def _tail(report: Report) -> Found | None:
                 "slow"
             )
         text = (
-            f"{percent(tail.count / tail.of)} of {where_text(tail.device, tail.operation)} took "
+            f"{percent(tail.count / tail.of)} of {ios_text(tail.operation, tail.device)} took "
             f"{units.duration(tail.from_ns)} or more, at least 10 times their median of "
             f"{units.duration(tail.median_ns)}, and have {percent(tail.ns / tail.of_ns)} of the "
             f"time of all of them; {percent(in_part)} of theirs is {WORDS[part]}{beside}"
@@ -492,7 +480,7 @@ def _split(report: Report) -> Found | None:
         return None
     count, device, one = max(found, key=lambda each: each[0])
     of, name = one.bios.ios, one.operation
-    text = f"{percent(count / of)} of {where_text(device, name)} were split"
+    text = f"{percent(count / of)} of {ios_text(name, device)} were split"
     figures = {"device": device, "operation": name, **_counted(count, of)}
     return text, f"max_sectors_kb; {READING}, Splits", figures
 

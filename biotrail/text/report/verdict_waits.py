@@ -12,7 +12,6 @@ from biotrail.converters.analysis.report.tree import (
     DeviceReport,
     OperationReport,
     Report,
-    Who,
 )
 from biotrail.converters.calls.names import WAIT_ONLY
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
@@ -81,12 +80,9 @@ def percent(share: float) -> str:
     return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
 
 
-def ios_text(name: str) -> str:
-    return _PLURALS.get(name, f"{name} I/Os")
-
-
-def where_text(device: str, name: str) -> str:
-    return f"{ios_text(name)} on {device}"
+def ios_text(name: str, device: str = "") -> str:
+    words = _PLURALS.get(name, f"{name} I/Os")
+    return f"{words} on {device}" if device else words
 
 
 def upper_devices(report: Report) -> list[DeviceReport]:
@@ -111,11 +107,6 @@ def time_by_part(ones: Iterable[OperationReport]) -> Counter[str]:
 
 def upper_operations(report: Report) -> list[tuple[str, OperationReport]]:
     return [(device.device, one) for device in upper_devices(report) for one in device.operations]
-
-
-def whole_time(report: Report) -> tuple[Counter[str], int]:
-    parts = time_by_part(one for _, one in upper_operations(report))
-    return parts, sum(parts.values())
 
 
 # Thresholds of the rule; docs/report.md states each.
@@ -218,8 +209,9 @@ def _victim(report: Report, caller: Caller) -> Found | None:
     times = units.plural(call.count, "time" if call.call == name else "wait")
     beside, meanwhile = _beside(caller)
     device = next((one for one, _ in shown if _CAUSES[one].device), None)
+    told = {one: _cause_of(one, caller) for one, _ in shown}
     parts = [
-        f"{percent(of / took)} for {_words(one, caller)}{beside if one == device else ''}"
+        f"{percent(of / took)} for {told[one][0].words}{beside if one == device else ''}"
         for one, of in shown
     ]
     text = (
@@ -232,7 +224,7 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         text += f"; without {of_these} it would take {units.duration(without)} on average"
     limits, limit_figures = _kept_from_cpus(report, pid, dict(shown).get("CPU", 0))
     text += limits
-    cause = _described(first, caller)
+    cause, _ = told[first]
     next_ = cause.next
     if cause is _CAUSES["other I/O"] and not caller.waits:
         next_ = f"record the part fs, too, which says for what: {_PATH}"
@@ -250,7 +242,7 @@ def _victim(report: Report, caller: Caller) -> Found | None:
         ],
         "mean_ns": round(call.time.mean, 3),
         "without_mean_ns": None if without is None else round(without, 3),
-        **{key: of for one, _ in shown for key, of in _whose(one, caller).items()},
+        **{key: of for _, whose in told.values() for key, of in whose.items()},
         **(meanwhile if device else {}),
         **limit_figures,
     }
@@ -277,51 +269,37 @@ def _causes(caller: Caller) -> Counter[str]:
     return +found
 
 
-def _described(cause: str, caller: Caller) -> _Cause:
+def _cause_of(name: str, caller: Caller) -> tuple[_Cause, dict[str, Any]]:
+    """Return a cause, with whose limit or lock it was or who ran in its words, and in figures."""
     reaps = caller.call.call.removesuffix(WAIT_ONLY) in REAPING_CALLS
-    return _REAPED if reaps and cause == "other I/O" else _CAUSES[cause]
-
-
-def _words(cause: str, caller: Caller) -> str:
-    words = _described(cause, caller).words
-    whose = _whose(cause, caller)
-    if whose.get("ran"):
-        who = "its own other threads" if whose["ran_own"] else whose["ran"]
-        return f"{words} ({percent(whose['ran_share'])} of that {who} ran instead)"
-    if whose.get("limit"):
-        return f"the limit of cgroup {whose['limit']}"
-    if whose.get("holder"):
-        return f"a lock that {whose['holder']} (pid {whose['holder_pid']}) had"
-    return words
-
-
-def _whose(cause: str, caller: Caller) -> dict[str, Any]:
-    """Return figures of whose limit or lock it was; empty: neither, or not known."""
-    of = [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == cause]
-    if cause == "CPU":
+    cause = _REAPED if reaps and name == "other I/O" else _CAUSES[name]
+    of = [wait for wait in caller.waits if _OF_NAME.get(wait.reason) == name]
+    if name == "CPU":
         whole = {part.stage: part.time.sum for part in caller.call.parts}.get("runnable", 0)
         ns: Counter[tuple[bool, str]] = Counter()
         for one in caller.ran:
             ns[one.pid == caller.call.name["pid"], one.process] += one.ns
-        if not ns:
-            return {}
-        [((own, name), longest)] = ns.most_common(1)
-        share = longest / max(whole, longest)
-        known = share >= RAN_SHARE
-        return {"ran": name, "ran_own": own, "ran_share": round(share, 6)} if known else {}
-    if cause == "limit":
+        [((own, ran), longest)] = ns.most_common(1) or [((False, ""), 0)]
+        share = longest / max(whole, longest, 1)
+        if ran and share >= RAN_SHARE:
+            who = "its own other threads" if own else ran
+            words = f"{cause.words} ({percent(share)} of that {who} ran instead)"
+            figures = {"ran": ran, "ran_own": own, "ran_share": round(share, 6)}
+            return replace(cause, words=words), figures
+    if name == "limit":
         limits = Counter[str]()
         for wait in of:
             if wait.limit:
                 limits[wait.limit] += wait.ns
-        return {"limit": limits.most_common(1)[0][0]} if limits else {}
-    if cause != "lock":
-        return {}
-    held: list[Who] = [wait.waker for wait in of if wait.waker is not None]
-    if not held:
-        return {}
-    most = max(held, key=lambda who: who.ns)
-    return {"holder": called(most.process, most.title), "holder_pid": most.pid}
+        if limits:
+            limit = limits.most_common(1)[0][0]
+            return replace(cause, words=f"the limit of cgroup {limit}"), {"limit": limit}
+    if name == "lock" and (held := [wait.waker for wait in of if wait.waker is not None]):
+        most = max(held, key=lambda who: who.ns)
+        holder = called(most.process, most.title)
+        words = f"a lock that {holder} (pid {most.pid}) had"
+        return replace(cause, words=words), {"holder": holder, "holder_pid": most.pid}
+    return cause, {}
 
 
 def _kept_from_cpus(report: Report, pid: object, waited: int) -> tuple[str, dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
@@ -22,9 +23,9 @@ from biotrail.converters.events.tables import (
     Requests,
     Tasks,
 )
-from biotrail.converters.lifecycles.operations import asks_flush, operations
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.lifecycles.windows import first_seen, last_seen, sure_complete
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.recorder.schema.cgroup_names import NO_NAMED, NamedCgroups
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
@@ -95,7 +96,7 @@ class Who:
         if self.comms:
             wanted = {comm: matches(str(comm), self.comms) for comm in set(tasks.comm.tolist())}
             chosen_tasks = [wanted[comm] for comm in tasks.comm.tolist()]
-            chosen &= _of_tasks(np.array(chosen_tasks, dtype=np.bool_), table)
+            chosen &= take_or(np.array(chosen_tasks, dtype=np.bool_), table.task, False)
         if isinstance(table, Bios) and (queued := np.flatnonzero(table.whom >= 0)).size:
             theirs = table.take(queued)
             theirs.task, theirs.whom = theirs.whom, np.full_like(theirs.whom, -1)
@@ -105,16 +106,12 @@ class Who:
     def of_processes(self, table: "Bios | Calls | Waits | Pairs", tasks: Tasks) -> Bool:
         """Where the thread's process is not known (`table.task` is -1), its own id has to match."""
         pids = np.array(sorted(self.pids), dtype=np.int64)
-        tgid = _of_tasks(np.isin(tasks.tgid, pids), table)
+        tgid = take_or(np.isin(tasks.tgid, pids), table.task, False)
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
     def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
-        """Mark the bios of whose cgroup it is not known whether it is chosen.
-
-        Where cgroups are chosen: their id is not known; by what they are, also their path, or the
-        name of their container or pod.
-        """
+        """Mark the bios of whose cgroup it is not known whether it is chosen."""
         unknown = np.zeros(len(bios), dtype=np.bool_)
         if not self.by_cgroup:
             return unknown
@@ -132,12 +129,6 @@ class Who:
 ANYBODY = Who()
 
 
-def _of_tasks(chosen: Bool, table: "Bios | Calls | Waits | Pairs") -> Bool:
-    if not len(chosen):
-        return np.zeros(len(table), dtype=np.bool_)
-    return np.asarray((table.task >= 0) & chosen[np.maximum(table.task, 0)], dtype=np.bool_)
-
-
 class Choice:
     def __init__(
         self,
@@ -147,12 +138,11 @@ class Choice:
         who: Who = ANYBODY,
         files: Collection[str] = (),
     ) -> None:
-        """Store the restrictions; an I/O has to meet each one that is not empty.
+        """An I/O has to meet each restriction that is not empty.
 
-        devices: names, as device_named takes them; looked up by `check`. wanted: names of
-        operations. files: patterns, one of which has to match the whole path, or the one before a
-        rename (fnmatchcase, so `*` also matches `/`). Raises ConversionError if there are patterns
-        and the log was recorded without files.
+        devices: names, as device_named takes them. wanted: names of operations. files: patterns of
+        fnmatchcase for the whole path, or the one before a rename. Raises ConversionError if there
+        are patterns and the log was recorded without files.
         """
         if files and not context.has_files:
             raise ConversionError(NO_FILES)
@@ -173,8 +163,7 @@ class Choice:
 
     def mask(self, bios: Bios, tasks: Tasks) -> Bool:
         """An unknown device or file matches nothing; an empty PREFLUSH write is a flush."""
-        chosen = self._on_devices(bios.dev, bios.part)
-        chosen &= self._doing(bios.opf, bios.bytes)
+        chosen = self._meant(bios, bios.part)
         if self.who != ANYBODY:
             chosen &= self.who.mask(self.context, bios, tasks)
         if self._files:
@@ -192,21 +181,18 @@ class Choice:
         """None if the choice is by submitter or file, which are known of bios alone."""
         if self.by_bio:
             return np.zeros(len(requests), dtype=np.bool_)
-        chosen = self._on_devices(requests.dev, requests.dev)
-        return chosen & self._doing(requests.opf, requests.bytes)
+        return self._meant(requests, requests.dev)
 
-    def _on_devices(self, dev: U32, part: U32) -> Bool:
-        """All if the choice names no devices; none if it does, and none of them is in the log."""
-        if not self._devices:
-            return np.ones(len(dev), dtype=np.bool_)
-        wanted = np.array(self.devices(), dtype=np.int64)
-        return np.isin(dev, wanted) | np.isin(part, wanted)
-
-    def _doing(self, opf: U32, size: U32) -> Bool:
-        if not self._wanted or not len(opf):
-            return np.ones(len(opf), dtype=np.bool_)
-        codes, names = operations(self.context, opf, size)
-        return np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+    def _meant(self, table: Bios | Requests, part: U32) -> Bool:
+        """By device and operation; none if none of the devices is in the log."""
+        chosen = np.ones(len(table), dtype=np.bool_)
+        if self._devices:
+            wanted = np.array(self.devices(), dtype=np.int64)
+            chosen &= np.isin(table.dev, wanted) | np.isin(part, wanted)
+        if self._wanted and len(table):
+            codes, names = operations(self.context, table.opf, table.bytes)
+            chosen &= np.array([name in self._wanted for name in names], dtype=np.bool_)[codes]
+        return chosen
 
     def devices(self) -> list[int]:
         """Names not in the log so far are left out; a decimal `major:minor` never is."""
@@ -231,8 +217,7 @@ _AGAIN = np.array(
 def failed_nowait(context: Context, table: Bios | Requests) -> Bool:
     """Mark REQ_NOWAIT bios that ended with BLK_STS_AGAIN or -EAGAIN (bio_wouldblock_error).
 
-    They could not get a request or room in the queue without waiting; io_uring then submits the
-    same I/O again, without REQ_NOWAIT.
+    io_uring submits the same I/O again, without REQ_NOWAIT.
     """
     asked: Bool = (table.opf & np.uint32(context.flag_mask("NOWAIT"))) != 0
     if not asked.any():
@@ -255,57 +240,14 @@ class OutcomeFilter:
         return chosen & (table.status != 0) if self.failed else chosen
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """Bios chosen by their outcome. These are numbers, because it is known only at a bio's end."""
-
-    numbers: I64 | None = None
-    """Numbers of the chosen bios, ascending; None: all bios and requests are chosen."""
-    wanted: OutcomeFilter = OutcomeFilter()
-    """What requests that serve no bio are chosen by."""
-
-    def bios(self, bios: Bios) -> Bool:
-        """A bio has the same answer in every window."""
-        if self.numbers is None:
-            return np.ones(len(bios), dtype=np.bool_)
-        return np.isin(bios.number, self.numbers)
-
-    def requests(self, requests: Requests) -> Bool:
-        """None with `wanted.slowest`: the slowest are chosen among bios."""
-        if self.numbers is None:
-            return np.ones(len(requests), dtype=np.bool_)
-        if self.wanted.slowest:
-            return np.zeros(len(requests), dtype=np.bool_)
-        known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
-        waited = np.where(known, requests.complete - requests.start, 0)
-        return self.wanted.marks(waited, requests)
-
-
-ANY = Outcome()
-
-
-def _waited(all_bios: Bios, numbers: I64, end: int) -> I64:
-    """Return how long bios took, ns, in the order of `numbers`.
-
-    all_bios: the table of a window's bios before a cut shortened them, ascending by number. Counted
-    from a bio's first known time, which is Q if that was recorded, to its completion. Without a
-    completion: to the bio's last known time if its certainty is LOST, else to `end` (ns). 0 if none
-    of the bio's times is known, or its completion is in doubt: what is known of it does not make it
-    slow.
-    """
-    bios = all_bios.take(np.searchsorted(all_bios.number, numbers))
-    start = first_seen(bios)
-    going_on = np.where(bios.certainty == Certainty.LOST, last_seen(bios), end)
-    until = np.where(bios.complete != NEVER, bios.complete, going_on)
-    return np.where((start == NEVER) | bios.doubtful, 0, np.maximum(until - start, 0))
+ANYHOW = OutcomeFilter()
 
 
 @dataclass
 class Finder:
     """Finds the bios of a choice that have the wanted outcome, in a first pass over the log.
 
-    Pass `watch` to `Trace.lifecycles(on_window=...)`. A second pass over the same part of the log
-    gives bios the same numbers, and so can choose by `found`.
+    A second pass over the same part of the log gives bios the same numbers.
     """
 
     choice: Choice
@@ -314,13 +256,21 @@ class Finder:
     _waited: list[I64] = field(default_factory=list)
     _held: int = 0
 
-    def found(self) -> Outcome:
-        return Outcome(np.sort(self._best()[0]), self.wanted)
+    def found(self) -> I64:
+        """Return the numbers of the chosen bios, ascending."""
+        return np.sort(self._best()[0])
 
     def watch(self, result: Result, window: Lifecycles) -> None:
         """result: the window's bios before a cut, whose time outside the cut counts, too."""
         bios = window.bios
-        took = _waited(result.bios, bios.number, window.end)
+        # From the first known time to the completion. Without one: to the last known time if it was
+        # lost, else to the window's end. 0 if no time is known, or the completion is in doubt.
+        whole = result.bios.take(np.searchsorted(result.bios.number, bios.number))
+        start = first_seen(whole)
+        going_on = np.where(whole.certainty == Certainty.LOST, last_seen(whole), window.end)
+        until = np.where(whole.complete != NEVER, whole.complete, going_on)
+        unknown = (start == NEVER) | whole.doubtful
+        took = np.where(unknown, 0, np.maximum(until - start, 0))
         chosen = self.wanted.marks(took, bios) & self.choice.mask(bios, window.tasks)
         if self.wanted.failed:  # as reports count failures
             chosen &= ~failed_nowait(self.choice.context, bios)
@@ -346,14 +296,15 @@ class Finder:
 _FIELDS = ("key0", "key1", "by")
 
 
-def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -> Bool:
+def chosen_pairs(
+    pairs: Pairs, tasks: Tasks, choice: Choice, wanted: OutcomeFilter = ANYHOW
+) -> Bool:
     """Mark pairs by the thread that ended them, by devices in their key or --by, by their time.
 
     No pair is chosen by operation, file, cgroup, among the slowest I/Os, or as failed: it has none
     of these.
     """
     who = choice.who
-    wanted = outcome.wanted
     if choice.by_what_is_done or who.by_cgroup or wanted.slowest or wanted.failed:
         return np.zeros(len(pairs), dtype=np.bool_)
     chosen = np.asarray(pairs.latency >= wanted.slower_than)
@@ -376,6 +327,3 @@ def chosen_pairs(pairs: Pairs, tasks: Tasks, choice: Choice, outcome: Outcome) -
                     found |= rows & np.isin(getattr(pairs, name), devices)
         chosen &= found
     return chosen
-
-
-__all__ = ["Choice", "asks_flush", "device_named", "operations"]

@@ -6,17 +6,16 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import ANY, Choice, Outcome, chosen_pairs
+from biotrail.converters.analysis.choosing.choosing import (
+    ANYHOW,
+    Choice,
+    OutcomeFilter,
+    chosen_pairs,
+)
 from biotrail.converters.calls.selection import CallsOfBios
 from biotrail.converters.events.distinct import names_of
-from biotrail.converters.events.path_tables import PathTables
-from biotrail.converters.events.tables import I64, NEVER, Bios, Bool, Lifecycles, Requests
-from biotrail.converters.lifecycles.windows import first_seen, restricted
-
-# Parts of a log: the windows' tables, restricted to I/Os that were in flight at chosen times.
-#
-# These I/Os are kept whole, also where they begin before or end after the chosen times. So every
-# counter, such as queue depth, is right within the chosen times.
+from biotrail.converters.events.tables import I64, NEVER, Bool, Lifecycles, Requests
+from biotrail.converters.lifecycles.windows import first_seen, restricted, sure_complete
 
 LEAD_NS = 5_000_000
 """ns that the excerpt begins before the first time, so that counters have a value by then."""
@@ -38,12 +37,9 @@ def excerpt(
 ) -> Iterator[Lifecycles]:
     """Yield the windows with only the I/O in flight at some of the times, (begin, end) in ns.
 
-    In flight is: from the first known time to the completion or, without a completion, to the
-    window's end; without any known time, never. Loss windows (records lost) that overlap the span
-    from the first time's begin to the last one's end are kept. A window that keeps no row is
-    skipped if it ends before the first time; if it begins after the last time, reading stops there.
-    `begin` of a window is raised to LEAD_NS before the first time, or to the window's end if that
-    is earlier, never lowered.
+    Such I/Os are kept whole, so that every counter, such as queue depth, is right at these times.
+    A window that keeps no row is skipped if it ends before the first time; if it begins after the
+    last one, reading stops there.
     """
     if not times:
         return
@@ -62,22 +58,20 @@ def excerpt(
 
 
 def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
-    def chosen(table: Bios | Requests) -> Bool:
-        # A row without a completion counts as in flight until the window's end, which it reached.
-        # So no row is chosen in one window and left out in a later one.
-        end = np.where(table.complete != NEVER, table.complete, window.end)
-        return overlapping(first_seen(table), end)
-
     def overlapping(start: I64, end: I64) -> Bool:
         next_time = np.searchsorted(ends, start)
         inside = next_time < len(ends)
         inside &= begins[np.minimum(next_time, len(ends) - 1)] <= end
         return np.asarray(inside & (start != NEVER), dtype=np.bool_)
 
-    tables = window.bios, window.requests, window.open_bios, window.open_requests
-    bios, requests, open_bios, open_requests = (chosen(table) for table in tables)
+    kept = []
+    for table in (window.bios, window.requests, window.open_bios, window.open_requests):
+        # A row without a completion counts as in flight until the window's end, which it reached.
+        # So no row is chosen in one window and left out in a later one.
+        end = np.where(table.complete != NEVER, table.complete, window.end)
+        kept.append(overlapping(first_seen(table), end))
     loss = (window.loss.end >= begins[0]) & (window.loss.start <= ends[-1])
-    found = restricted(window, bios, requests, open_bios, open_requests)
+    found = restricted(window, *kept)
     if (path := found.path) is not None:
         calls = path.calls.take(overlapping(path.calls.entry, path.calls.exit))
         waits = path.waits.take(overlapping(path.waits.out, path.waits.run))
@@ -89,12 +83,11 @@ def _restricted(window: Lifecycles, begins: I64, ends: I64) -> Lifecycles:
 
 @dataclass
 class Counts:
+    """Of bios, of pairs of events, and of those of either that were chosen."""
+
     bios: int = 0
-    """All bios."""
     chosen: int = 0
-    """Chosen bios."""
     pairs: int = 0
-    """All pairs of events."""
     chosen_pairs: int = 0
     unknown: int = 0
     """Bios not chosen whose task or cgroup, by which the choice is made, is not in the log."""
@@ -104,15 +97,18 @@ class Counts:
 class Selection:
     """Restricts windows to the I/O of a choice and an outcome.
 
-    A bio is chosen by its own properties. A request is chosen if it served a chosen bio or, if it
-    served no known bio, by its own device, operation and outcome. A call is chosen by its thread,
-    if the choice is by process or thread name alone; else if it queued a chosen bio. A wait is
-    chosen as its call, in the latter case from the call's first chosen bio on. A submission is
-    chosen if it queued a chosen bio. A pair of events is chosen as `chosen_pairs` says.
+    A request is chosen if it served a chosen bio or, if it served no known bio, by its own device,
+    operation and outcome. A call is chosen by its thread, if the choice is by process or thread
+    name alone; else if it queued a chosen bio; so is a submission. A wait is chosen as its call, in
+    the latter case from the call's first chosen bio on.
     """
 
     choice: Choice
-    outcome: Outcome = ANY
+    wanted: OutcomeFilter = ANYHOW
+    """What requests that serve no bio, and pairs, are chosen by."""
+    numbers: I64 | None = None
+    """Of the bios that have that outcome, ascending, as it is known only at their end; None: all.
+    So a bio has the same answer in every window."""
     counts: Counts = field(default_factory=Counts)
     _seen: set[int] = field(default_factory=set)
     _calls: CallsOfBios = field(default_factory=CallsOfBios)
@@ -120,11 +116,7 @@ class Selection:
     """Numbers of the submissions of chosen bios that no window has had yet."""
 
     def of(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        """Yield each window with its chosen bios and requests only.
-
-        After the last window raises ConversionError if the choice names a device that is not in the
-        log: neither in its header or notes, nor the disk of any bio.
-        """
+        """Raises ConversionError at the end if the choice names a device that is not in the log."""
         for window in windows:
             self._seen.update(names_of(window.bios.dev).tolist())
             yield self._restricted(window)
@@ -132,9 +124,11 @@ class Selection:
 
     def _restricted(self, window: Lifecycles) -> Lifecycles:
         bios, open_bios = (
-            self.choice.mask(table, window.tasks) & self.outcome.bios(table)
-            for table in (window.bios, window.open_bios)
+            self.choice.mask(table, window.tasks) for table in (window.bios, window.open_bios)
         )
+        if self.numbers is not None:
+            bios &= np.isin(window.bios.number, self.numbers)
+            open_bios &= np.isin(window.open_bios.number, self.numbers)
         who, unknown = self.choice.who, np.zeros(len(bios), dtype=np.bool_)
         if who.pids or who.comms:
             unknown = window.bios.task < 0
@@ -151,42 +145,43 @@ class Selection:
             open_bios,
             self._requests(window.open_requests, window.open_bios.request[open_bios]),
         )
-        if found.path is not None:
-            found.path = self._path(found, found.path)
+        if (path := found.path) is not None:
+            if self.choice.by_thread_alone and self.numbers is None:
+                calls = who.of_threads(path.calls, window.tasks)
+                waits = who.of_threads(path.waits, window.tasks)
+            else:
+                calls, waits = self._calls.masks(
+                    path.calls,
+                    path.waits,
+                    (found.bios, path.bios, path.held),
+                    (found.open_bios, path.open_bios, path.open_held),
+                )
+            # A submission is also kept if an earlier window had a chosen bio of it.
+            of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
+            wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])
+            number = path.submissions.number
+            self._submissions = np.setdiff1d(wanted, number)
+            found.path = replace(
+                path,
+                calls=path.calls.take(calls),
+                waits=path.waits.take(waits),
+                submissions=path.submissions.take(np.isin(number, wanted)),
+            )
         if found.sites is not None:
             pairs = found.sites.pairs
-            chosen = chosen_pairs(pairs, window.tasks, self.choice, self.outcome)
+            chosen = chosen_pairs(pairs, window.tasks, self.choice, self.wanted)
             found.sites = replace(found.sites, pairs=pairs.take(chosen))
             self.counts.pairs += len(pairs)
             self.counts.chosen_pairs += int(chosen.sum())
         return found
 
-    def _path(self, window: Lifecycles, path: PathTables) -> PathTables:
-        """A submission is also kept if an earlier window had a chosen bio of it."""
-        who, tasks = self.choice.who, window.tasks
-        if self.choice.by_thread_alone and self.outcome.numbers is None:
-            calls = who.of_threads(path.calls, tasks)
-            waits = who.of_threads(path.waits, tasks)
-        else:
-            calls, waits = self._calls.masks(
-                path.calls,
-                path.waits,
-                (window.bios, path.bios, path.held),
-                (window.open_bios, path.open_bios, path.open_held),
-            )
-        of_bios = np.concatenate([path.bios.submission, path.open_bios.submission])
-        wanted = np.union1d(self._submissions, of_bios[of_bios >= 0])
-        number = path.submissions.number
-        self._submissions = np.setdiff1d(wanted, number)
-        return replace(
-            path,
-            calls=path.calls.take(calls),
-            waits=path.waits.take(waits),
-            submissions=path.submissions.take(np.isin(number, wanted)),
-        )
-
     def _requests(self, requests: Requests, served: I64) -> Bool:
         """Requests that served no known bio are chosen by device, operation and outcome."""
-        alone = self.choice.request_mask(requests) & self.outcome.requests(requests)
-        alone &= requests.bios == 0
+        alone = self.choice.request_mask(requests) & (requests.bios == 0)
+        if self.wanted.slowest:  # they are chosen among bios
+            alone[:] = False
+        elif self.numbers is not None:
+            known = (requests.start != NEVER) & (sure_complete(requests) != NEVER)
+            waited = np.where(known, requests.complete - requests.start, 0)
+            alone &= self.wanted.marks(waited, requests)
         return np.asarray(np.isin(requests.number, served) | alone, dtype=np.bool_)

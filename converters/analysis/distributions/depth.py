@@ -59,11 +59,7 @@ class Span:
 
 @dataclass
 class Depth:
-    """Depth of one device, from beginnings and ends of its I/Os, window after window.
-
-    I/O of which the end is not known counts as long as it is known to be in flight; `high` counts
-    it as long as it may be.
-    """
+    """Depth of one device; I/O whose end is not known counts as long as it is known in flight."""
 
     origin: int
     interval: int = 0
@@ -82,12 +78,18 @@ class Depth:
 
     def add(self, steps: "Steps", dev: int, op: int | None = None) -> None:
         """Add a stretch of time, which begins where the last one ended: of a device, or of op."""
-        up, down, fade = (part.of(dev, op) for part in (steps.start, steps.stop, steps.fade))
+        parts = []
+        for part in (steps.start, steps.stop, steps.fade, steps.gone):
+            chosen = part.dev == dev
+            if op is not None:
+                chosen &= part.op == op
+            parts.append(part.at if chosen.all() else part.at[chosen])
+        up, down, fade, gone = parts
         if len(fade) and self.high is None:
             self.high = deepcopy(self)
         if self.high is not None:
-            gone = np.sort(np.concatenate([down, steps.gone.of(dev, op)]))
-            self.high.update(steps.begin, steps.end, up, gone)
+            ended = np.sort(np.concatenate([down, gone]))
+            self.high.update(steps.begin, steps.end, up, ended)
         if len(fade):
             self.unended += len(fade)
             down = np.sort(np.concatenate([down, fade]))
@@ -96,10 +98,8 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
-        What is after `end`, as times of damaged records can be, counts at the end.
-
-        An I/O that ends when another begins is not in flight any more. Depths below 0 (an end whose
-        beginning is not known) count as 0, but are kept as they are.
+        What is after `end`, as times of damaged records can be, counts at the end. Depths below 0
+        (an end whose beginning is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
         up, down = (np.ascontiguousarray(np.minimum(at, end)) for at in (up, down))
@@ -148,12 +148,6 @@ class Moments(Table):
     dev: U32
     op: I64
     """Number of the operation, as in Samples.place; 0 where Flow got no context."""
-
-    def of(self, dev: int, op: int | None) -> I64:
-        chosen = self.dev == dev
-        if op is not None:
-            chosen &= self.op == op
-        return self.at if chosen.all() else self.at[chosen]
 
 
 @dataclass
@@ -324,10 +318,9 @@ def follow(
 
 
 def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests) -> Steps:
-    """Return the beginnings and ends of a window's bios (requests) by this window alone.
+    """Return the beginnings and ends of a window's bios (requests), cut off at its edges.
 
-    What was in flight before it begins with it, and what goes on ends with it. An I/O whose
-    completion was not recorded counts as in flight until that is known.
+    An I/O whose completion was not recorded counts as in flight until that is known.
     """
     ended, going_on = _rows(over, None), _rows(open_, None)
     rows = _Rows.concatenate([ended, going_on])

@@ -77,11 +77,7 @@ def merged_by_code(*many: Mapping[int, Group]) -> dict[int, Group]:
 
 
 def gather(place: I64, samples: Samples, count: int) -> list[Group]:
-    """Return `count` new groups.
-
-    place: index of each sample's group. Sizes and latencies below 0 (not known, or of a try) and
-    status 0 are not counted.
-    """
+    """Return `count` new groups. place: index of each sample's group."""
     groups = [Group() for _ in range(count)]
     if not len(samples):
         return groups
@@ -182,9 +178,8 @@ class Series(Generic[Figures, Closed]):
     ) -> None:
         """Add what a window has to the intervals in which it ended, and close old intervals.
 
-        codes: 0 or more. ended: ns; what is of an interval that an earlier call closed only counts
-        in `left_out`. now: the window's end, ns. figures: returns new figures, given which of the n
-        to take (mask), the place of each of these, and the number of places.
+        codes: 0 or more. ended, now (the window's end): ns. figures: returns new figures, given
+        which of the n to take (mask), the place of each of these, and the number of places.
         """
         interval = np.maximum(ended - self.origin, 0) // self.interval
         kept = interval >= self._edge
@@ -192,12 +187,10 @@ class Series(Generic[Figures, Closed]):
         cells, place = distinct(interval[kept], codes[kept])
         for (one, code), more in zip(cells, figures(kept, place, len(cells)), strict=True):
             self._open[one, code] = plus(self._open.get((one, code)), more)
-        self._close(max((now - LINGER_NS - self.origin) // self.interval, 0))
+        self.finish(max((now - LINGER_NS - self.origin) // self.interval, 0))
 
-    def finish(self) -> None:
-        self._close(1 << 62)
-
-    def _close(self, edge: int) -> None:
+    def finish(self, edge: int = 1 << 62) -> None:
+        """Close the intervals before that one; without it, all."""
         for interval, code in sorted(cell for cell in self._open if cell[0] < edge):
             figures = self._open.pop((interval, code))
             self.closed.setdefault(interval, []).append(self.close(code, figures))

@@ -5,17 +5,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from biotrail.converters.analysis.choosing.choosing import (
-    ANY,
     Choice,
     chosen_pairs,
     failed_nowait,
-    operations,
 )
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
@@ -30,17 +26,15 @@ from biotrail.converters.events.tables import (
     Certainty,
     Lifecycles,
 )
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.sites.pair_names import PairNames
 
-# Histograms with log2 or linear buckets, and heat maps: a histogram per column of time.
-#
 # Memory is bounded by the number of buckets and columns.
 
 MOST_BUCKETS = 1024
 """Linear buckets: the last bucket has no upper bound and takes all larger values."""
 MOST_COLUMNS = 512
-Count = TypeVar("Count", np.int64, np.uint32)
 FIRST_COLUMN_NS = 1_000_000
 
 
@@ -67,32 +61,48 @@ class Scale:
         return (1 << slot if slot else 0), (2 << slot) - 1
 
 
-def _grown(counts: NDArray[Count], size: int) -> NDArray[Count]:
-    more = size - counts.shape[0]
-    if more <= 0:
-        return counts
-    return np.concatenate([counts, np.zeros((more, *counts.shape[1:]), dtype=counts.dtype)])
-
-
 @dataclass
 class Histogram:
+    """Values of one device and operation, or of one pair, by bucket, and by column of time."""
+
     scale: Scale
+    unit: int = 1
+    """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
     counts: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     total: int = 0
-    maximum: int = 0
+    """Sum of the values, in units."""
+    cells: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
+    """Bucket, column → values: the heat map."""
+    values: Distribution = field(default_factory=Distribution)
+    """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
+    bytes: int = 0
+    doubtful: Distribution = field(default_factory=Distribution)
+    """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
     @property
-    def count(self) -> int:
-        return int(self.counts.sum())
+    def maximum(self) -> int:
+        return self.values.max // self.unit
 
-    def add(self, values: I64) -> None:
-        if not len(values):
+    def add(self, exact: I64, columns: I64 | None = None) -> None:
+        """columns: of a heat map, at which times the values were; None: there is none."""
+        if not len(exact):
             return
-        more = np.bincount(self.scale.slots(values))
-        self.counts = _grown(self.counts, len(more))
-        self.counts[: len(more)] += more
+        self.values.add(exact)
+        values = exact // self.unit
         self.total += int(values.sum())
-        self.maximum = max(self.maximum, int(values.max()))
+        slots = self.scale.slots(values)
+        size = int(slots.max()) + 1
+        self.counts = np.pad(self.counts, (0, max(size - len(self.counts), 0)))
+        self.counts += np.bincount(slots, minlength=len(self.counts))
+        if columns is not None:
+            self.cells = np.pad(self.cells, ((0, max(size - len(self.cells), 0)), (0, 0)))
+            np.add.at(self.cells, (slots, columns), 1)
+
+    def merge_columns(self, together: int) -> None:
+        size = self.cells.shape[0]
+        merged = self.cells.reshape(size, MOST_COLUMNS // together, together).sum(axis=2)
+        self.cells = np.zeros_like(self.cells)
+        self.cells[:, : merged.shape[1]] = merged
 
 
 @dataclass
@@ -114,23 +124,6 @@ class Columns:
         columns = np.maximum((times - self.origin) // self.width, 0)
         self.used = max(-(-self.used // merged), int(columns.max()) + 1)
         return columns, merged
-
-
-@dataclass
-class HeatMap:
-    scale: Scale
-    counts: U32 = field(default_factory=lambda: np.zeros((0, MOST_COLUMNS), dtype=np.uint32))
-
-    def add(self, values: I64, columns: I64) -> None:
-        slots = self.scale.slots(values)
-        self.counts = _grown(self.counts, int(slots.max()) + 1)
-        np.add.at(self.counts, (slots, columns), 1)
-
-    def merge(self, columns: int) -> None:
-        size = self.counts.shape[0]
-        merged = self.counts.reshape(size, MOST_COLUMNS // columns, columns).sum(axis=2)
-        self.counts = np.zeros_like(self.counts)
-        self.counts[:, : merged.shape[1]] = merged
 
 
 Q2C = "Q2C"
@@ -159,20 +152,9 @@ class Question:
     measure: Measure = Measure.LATENCY
     stage: str = Q2C
     unit: int = 1
-    """ns, bytes or I/Os in one unit of the scale (1000: µs); values are rounded down to units."""
+    """As in Histogram."""
     scale: Scale = field(default_factory=Scale)
     over_time: bool = False
-
-
-@dataclass
-class GroupHistogram:
-    histogram: Histogram
-    heat: HeatMap
-    values: Distribution = field(default_factory=Distribution)
-    """The same values in finer buckets, for percentiles; in ns, bytes or I/Os, not in units."""
-    bytes: int = 0
-    doubtful: Distribution = field(default_factory=Distribution)
-    """Values (ns) in doubt (`Bios.doubtful`), which are nowhere else."""
 
 
 @dataclass
@@ -182,7 +164,7 @@ class Histograms:
     context: Context
     choice: Choice
     question: Question
-    groups: dict[tuple[int, str], GroupHistogram] = field(default_factory=dict)
+    groups: dict[tuple[int, str], Histogram] = field(default_factory=dict)
     """(dev_t, operation) → values; of pairs: (pair, value of --by as text, "" without)."""
     left_out: int = 0
     """Chosen bios whose value is not known, because Q or C (for depth: Q) is not in the log."""
@@ -218,7 +200,17 @@ class Histograms:
         if self.question.measure == Measure.SIZE:
             self._count(bios, bios.bytes.astype(np.int64), bios.queue, chosen)
             return
-        values, known, present = self._latencies(window)
+        known = (bios.queue != NEVER) & (bios.complete != NEVER)
+        values, present = bios.complete - bios.queue, np.ones(len(bios), np.bool_)
+        if self.question.stage != Q2C:
+            stages = window.bio_stages
+            stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
+            row = np.searchsorted(bios.number, stages.owner)
+            values = np.zeros(len(bios), np.int64)
+            np.add.at(values, row, stages.end - stages.start)
+            # A bio without Q or C may have had the stage: it counts as left out, not as without.
+            present = ~known
+            present[row] = True
         self.left_out += int((chosen & present & ~known).sum())
         self.without += int((chosen & ~present).sum())
         counted = chosen & present & known
@@ -230,7 +222,7 @@ class Histograms:
     def _pairs(self, window: Lifecycles) -> None:
         if window.sites is None or not len(window.sites.pairs):
             return
-        chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice, ANY)
+        chosen = chosen_pairs(window.sites.pairs, window.tasks, self.choice)
         pairs = window.sites.pairs.take(chosen)
         if not len(pairs):
             return
@@ -248,31 +240,12 @@ class Histograms:
         order = np.argsort(code, kind="stable")
         ends = np.cumsum(np.bincount(code, minlength=len(keys)))
         for key, rows in zip(keys, np.split(order, ends[:-1]), strict=True):
-            group = self._group(*key)
-            exact = pairs.latency[rows]
-            group.histogram.add(exact // self.question.unit)
-            group.values.add(exact)
-            if columns is not None:
-                group.heat.add(exact // self.question.unit, columns[rows])
+            at = None if columns is None else columns[rows]
+            self._group(*key).add(pairs.latency[rows], at)
 
     @cached_property
     def pair_names(self) -> PairNames:
         return PairNames(self.context)
-
-    def _latencies(self, window: Lifecycles) -> tuple[I64, Bool, Bool]:
-        bios = window.bios
-        whole = (bios.queue != NEVER) & (bios.complete != NEVER)
-        if self.question.stage == Q2C:
-            values = np.where(whole, bios.complete - bios.queue, 0)
-            return values, whole, np.ones(len(bios), dtype=np.bool_)
-        stages = window.bio_stages
-        stages = stages.take(stages.stage == _BY_NAME[self.question.stage])
-        row = np.searchsorted(bios.number, stages.owner)
-        values, present = np.zeros(len(bios), np.int64), np.zeros(len(bios), np.bool_)
-        np.add.at(values, row, stages.end - stages.start)
-        present[row] = True
-        # A bio without Q or C may have had the stage: it counts as left out, not as without.
-        return values, whole, present | ~whole
 
     def _depths(self, window: Lifecycles) -> None:
         """Bios without a Q in the log count in `left_out`, in the window of their end."""
@@ -307,31 +280,25 @@ class Histograms:
         if not len(at):
             return
         exact = np.maximum(values[at], 0)
-        values = exact // self.question.unit
         columns = self._columns(times[at]) if self.question.over_time else None
         for group, rows_of in self._by_group(bios.take(at)):
-            group.histogram.add(values[rows_of])
-            group.values.add(exact[rows_of])
+            group.add(exact[rows_of], None if columns is None else columns[rows_of])
             group.bytes += int(bios.bytes[at][rows_of].sum(dtype=np.int64))
-            if columns is not None:
-                group.heat.add(values[rows_of], columns[rows_of])
 
-    def _by_group(self, bios: Bios) -> Iterator[tuple[GroupHistogram, Bool]]:
+    def _by_group(self, bios: Bios) -> Iterator[tuple[Histogram, Bool]]:
         codes, names = operations(self.context, bios.opf, bios.bytes)
         for device in names_of(bios.dev).tolist():
             for code in names_of(codes[bios.dev == device]).tolist():
                 yield self._group(device, names[code]), (bios.dev == device) & (codes == code)
 
-    def _group(self, device: int, operation: str) -> GroupHistogram:
-        scale = self.question.scale
-        return self.groups.setdefault(
-            (device, operation), GroupHistogram(Histogram(scale), HeatMap(scale))
-        )
+    def _group(self, device: int, operation: str) -> Histogram:
+        new = Histogram(self.question.scale, self.question.unit)
+        return self.groups.setdefault((device, operation), new)
 
     def _columns(self, times: I64) -> I64:
         assert self.columns is not None
         columns, merged = self.columns.of(times)
         if merged > 1:
             for group in self.groups.values():
-                group.heat.merge(min(merged, MOST_COLUMNS))
+                group.merge_columns(min(merged, MOST_COLUMNS))
         return columns

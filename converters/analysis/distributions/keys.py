@@ -83,10 +83,6 @@ class Key(ABC):
         return code
 
 
-def _no_codes() -> I64:
-    return np.zeros(0, dtype=np.int64)
-
-
 @dataclass
 class ByCall(Key):
     _names: Codes[str | None] = field(default_factory=lambda: Codes[str | None](None))
@@ -122,10 +118,7 @@ WORKERS = "kworker/"
 
 @dataclass
 class ProcessNames:
-    """Names of processes: the last one that each thread-group leader had.
-
-    Where the leader was not recorded, names of the process's threads stand for it.
-    """
+    """The last name of each thread-group leader; without one, the names of its threads."""
 
     _read: int = 0
     _leaders: dict[int, str] = field(default_factory=dict)
@@ -163,15 +156,11 @@ class ByProcess(Key):
 
     _names: ProcessNames = field(default_factory=ProcessNames)
     _groups: Codes[tuple[int, str, int]] = field(default_factory=lambda: Codes((-1, "", 0)))
-    _of_task: I64 = field(default_factory=_no_codes)
+    _of_task: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     _worker: Bool = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
-        """The process is that of whom the bio was queued for (`Bios.whom`), else of who queued it.
-
-        What workers of the kernel queued for nobody that is known is one group for each cgroup that
-        is charged for it, but the root.
-        """
+        """What workers queued for nobody known is a group for each charged cgroup, but the root."""
         rows = self._names.take(window.tasks)
         # Idle tasks, one a CPU, share the id 0 and are no process: their names tell them apart.
         new = self._groups.all_of((tgid, "" if tgid else comm, 0) for _, tgid, comm in rows)
@@ -207,7 +196,7 @@ class ByProcess(Key):
 class ByThread(Key):
     _names: ProcessNames = field(default_factory=ProcessNames)
     _groups: Codes[tuple[int, int, str]] = field(default_factory=lambda: Codes((-1, -1, "")))
-    _of_task: I64 = field(default_factory=_no_codes)
+    _of_task: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
     def codes(self, window: Lifecycles, samples: Samples) -> I64:
         new = self._groups.all_of(self._names.take(window.tasks))
@@ -234,11 +223,7 @@ class ByCgroup(Key):
         return self._ids.all_of(ids.view(np.uint64).tolist())[place]
 
     def name(self, code: int) -> Name:
-        """cgroup: path, None if not in the log.
-
-        cgroup_id: 0 if not known. Beside them what it is: the fields of CgroupName, and its kind as
-        `cgroup_kind`.
-        """
+        """cgroup: path, None if not in the log. cgroup_id: 0 if not known."""
         one, names = self._ids.values[code], self.context.cgroup_names
         path = self.context.cgroups.get(one)
         kind = "not known" if path is None else names.name(one).kind
@@ -272,8 +257,7 @@ IDENTITIES: dict[str, tuple[tuple[str, ...], Callable[[CgroupName], str]]] = {
 }
 """What a cgroup is: word that --by takes → (fields of CgroupName that name it, its kind).
 
-The unit of systemd and the slice that it is in; the innermost container or guest, whose monitor is
-a group of its own; the pod, of Kubernetes or Podman; and the Kubernetes namespace of that."""
+A container is the innermost one, or a guest; its monitor is a group of its own."""
 
 
 @dataclass
@@ -281,8 +265,7 @@ class ByIdentity(ByCgroup):
     """Key: what the cgroup is: all cgroups with the same name are one group.
 
     Codes are of cgroups, as a path, or a container's name, may become known after the first I/O.
-    `canonical` maps them to the first code of the same group. `cgroup_kind` in a name says whether
-    the cgroup has such a name ("none": it has none; "not known": its path is not known).
+    `canonical` maps them to the first code of the same group.
     """
 
     word: str = "unit"
@@ -340,9 +323,8 @@ class ByWriter(Key):
         """A writer is a process and a cgroup: of who dirtied the bio's first page, if it is known.
 
         Else of the thread for which it was queued, or that queued it, with the cgroup that is
-        charged. So the reader is charged for reads, readahead and pages that it swaps in. Who
-        writes back a page of the cache, or swaps one out, is not its writer, and a worker of the
-        kernel acts for others: then the writer is not known.
+        charged. Who writes back a page of the cache, or swaps one out, is not its writer, and a
+        worker of the kernel acts for others: then the writer is not known.
         """
         bios, tasks = window.bios, window.tasks
         self._names.take(tasks)
@@ -406,8 +388,6 @@ NO_DATA = frozenset({FLUSH, *CLEARED})
 _KINDS = ("no data", "not known", "swap", "journal", "metadata", "no I/O")
 """file_kind by code of what has no file; files follow."""
 _EMPTY, _UNKNOWN, _SWAP, _JOURNAL, _METADATA, NO_IO = range(len(_KINDS))
-"""Codes of bios without data, of bios whose file is not known, of what such are for, and of calls
-that queued no I/O."""
 _FIRST = len(_KINDS)
 _PURPOSES = {
     Purpose.NONE: _EMPTY,
@@ -440,12 +420,9 @@ class ByInode(Key):
     def name(self, code: int) -> Name:
         """file: the last path; `file_was`, if it was renamed: the one before.
 
-        file_kind: "file"; "no name" (`file` then says the inode); "other" (what a call's descriptor
-        is that is no file: file_dev and inode are None); "device" (a block device's own pages: file
-        and inode are None, and `device` names it); or one of _KINDS (the bio has no file: all
-        others are None). file_dev: major:minor of the file system, or of the device. label: what
-        people call the file, where they do; container_file: where containers see it, where it is in
-        a layer of an overlay.
+        file_kind: "file"; "no name" (`file` then says the inode); "other" (a call's descriptor of
+        what is no file); "device" (a block device's own pages: `device` names it); or one of _KINDS
+        (the bio has no file). container_file: where containers see a file in a layer of an overlay.
         """
         if code < _FIRST:
             return {"file": None, "file_kind": _KINDS[code], "file_dev": None, "inode": None}
@@ -472,10 +449,9 @@ class ByInode(Key):
 class ByPath(ByInode):
     """Key: path of the file, whichever inodes had that path; without a file as ByInode.
 
-    Where the records of a file's name were lost, the path can become known after the file's first
-    I/O, and it changes when the file is renamed. Such I/O has a code of its own; `canonical` maps
-    it to the code of the last path. Only where another file had got the earlier path, too, before
-    the change was noticed, the I/O until then stays with that path.
+    A path can become known after the file's first I/O, and changes when the file is renamed: such
+    I/O has a code of its own, which `canonical` maps to that of the last path. Only where another
+    file got the earlier path before the change was noticed, the I/O until then stays with that.
     """
 
     _next: int = _FIRST
@@ -485,7 +461,7 @@ class ByPath(ByInode):
     """Code → rows of its files in Context.files."""
     _renamed: int = 0
     """Rows of `Context.files.renamed` that were looked at."""
-    _of_row: I64 = field(default_factory=_no_codes)
+    _of_row: I64 = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Per row of Context.files: code, or 0 if not asked for yet or without a name so far."""
 
     def _words(self, file: File) -> str:
@@ -513,7 +489,7 @@ class ByPath(ByInode):
         return np.array(found, dtype=np.int64)[place]
 
     def _take_renamed(self) -> None:
-        """A path that renamed files alone had is free for another file's code."""
+        """Free the codes of paths that renamed files alone had."""
         renamed = self.context.files.renamed
         for row in renamed[self._renamed :]:
             code = int(self._of_row[row]) if row < len(self._of_row) else 0
@@ -565,20 +541,19 @@ class ByDirectory(ByPath):
     def _words(self, file: File) -> str:
         if file.device:
             return file.path
-        return directory(file.path) if file.known else ""
+        if not file.known:
+            return ""
+        parent = posixpath.dirname(file.path)  # `/srv/db`, `/`, or `sda1:` from `sda1:/db`
+        return f"{parent}/" if parent.endswith(":") else parent
 
     def name(self, code: int) -> Name:
         """dir: None where file_kind is not "file"."""
         fields = super().name(code)
-        path = directory(str(fields["file"])) if fields["file_kind"] == "file" else None
+        path = None
+        if fields["file_kind"] == "file":
+            path = self._words(self.context.files[min(self._inodes[code])])
         of_file = ("file", "inode", "file_was", "label", "container_file")
         return {"dir": path, **{name: fields[name] for name in fields if name not in of_file}}
-
-
-def directory(path: str) -> str:
-    """Return the path without its last component: `/srv/db`, `/`, or `sda1:/` from `sda1:/db`."""
-    parent = posixpath.dirname(path)
-    return f"{parent}/" if parent.endswith(":") else parent
 
 
 @dataclass

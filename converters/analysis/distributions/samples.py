@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.analysis.choosing.choosing import asks_flush, failed_nowait
+from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -21,7 +21,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.lifecycles.operations import CLEARED
+from biotrail.converters.lifecycles.operations import CLEARED, asks_flush
 
 FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
 """REQ_ flags for which reports count the I/Os that have them."""
@@ -61,15 +61,13 @@ class Samples:
     place: I64
     """(n,): dev << 8 | number of the operation, as operations_of gives it."""
     counters: dict[str, NDArray[Any]]
-    """Name of COUNTERS → what each row adds to the counter: bool or integers, (n,). A counter to
-    which no row adds anything may be absent."""
+    """Name of COUNTERS → what each row adds to it: bool or integers, (n,); absent: nothing."""
     size: I64
     """(n,): bytes of data; NOT_COUNTED for a try, and for a row of `ranges`."""
     status: I64
     """(n,): blk_status_t or negative errno; 0 good, not known, or a try."""
     latency: I64
-    """(n,): ns from Q (of requests: from allocation) to completion; -1 not known, in doubt, or a
-    try."""
+    """(n,): ns from Q (requests: allocation) to completion; -1 not known, in doubt, or a try."""
     doubtful: I64
     """(n,): likewise where it is in doubt; -1 elsewhere."""
     end: I64
@@ -80,8 +78,7 @@ class Samples:
     stage_ns: I64
     """(m,): duration of the stage, ns."""
     ranges: I64 | None = None
-    """(n,): bytes of the range that an operation of CLEARED acts on, NOT_COUNTED for other rows;
-    None: there is none."""
+    """(n,): bytes of the range that an operation of CLEARED acts on, else NOT_COUNTED."""
 
     def __len__(self) -> int:
         return len(self.place)
@@ -144,10 +141,9 @@ def _samples(
     start: I64,
     begin: I64,
 ) -> Samples:
-    """Lengths of operations of CLEARED are no data: they have a counter of their own, and `ranges`.
+    """rows: counters in which bios and requests differ; gets the others.
 
-    rows: counters in which bios and requests differ; gets the others. start: ns from which latency
-    counts. begin: `end` of rows without a completion.
+    start: ns from which latency counts. begin: `end` of rows without a completion.
     """
     ended: Bool = (start != NEVER) & (table.complete != NEVER)
     rows["ios"] = np.ones(len(table), dtype=np.bool_)
@@ -174,7 +170,13 @@ def _samples(
     latency = np.where(ended, np.maximum(table.complete - start, 0), NEVER)
     doubtful, tried = table.doubtful & ended, failed_nowait(context, table)
     in_doubt = np.full(len(table), NEVER, np.int64)
-    owner, stage = _owners(table.number, stages.owner), stages.stage
+    stage = stages.stage
+    owner = np.empty(len(stages), np.int64)
+    found = loops.owners(table.number, np.ascontiguousarray(stages.owner), owner)
+    if found < len(stages):  # the table or the stages are not in the order of the numbers
+        first = np.flatnonzero(np.diff(stages.owner, prepend=NEVER))
+        row = np.searchsorted(table.number, stages.owner[first])
+        owner = np.repeat(row, np.diff(first, append=len(stages)))
     stage_ns = stages.end - stages.start
     if doubtful.any():
         rows["doubtful"] = doubtful
@@ -202,25 +204,8 @@ def _samples(
     )
 
 
-def _owners(number: I64, owner: I64) -> I64:
-    """Return the row of each stage's owner in `number`, which is ascending."""
-    if not len(owner):
-        return np.zeros(0, dtype=np.int64)
-    rows = np.empty(len(owner), np.int64)
-    if loops.owners(number, np.ascontiguousarray(owner), rows) == len(owner):
-        return rows
-    first = np.flatnonzero(owner[1:] != owner[:-1]) + 1
-    first = np.concatenate([[0], first])
-    row = np.searchsorted(number, owner[first])
-    return np.repeat(row, np.diff(first, append=len(owner)))
-
-
 def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return the number (REQ_OP_*) of each operation.
-
-    I/O without data and with REQ_PREFLUSH, as fsync sends it, counts as the recording kernel's
-    flush operation, if that kernel has one.
-    """
+    """Return each REQ_OP_*; I/O without data but REQ_PREFLUSH, as of fsync, counts as a flush."""
     op = (table.opf & OP_MASK).astype(np.int64)
     flush = context.op_number("flush")
     if flush < 0:

@@ -33,17 +33,13 @@ _NONE = np.iinfo(np.int64).max
 
 
 def buckets_of(values: I64) -> I64:
-    """Return the bucket of each value, ascending with the values.
-
-    Bucket 0 is for values of 0 and less; bucket 1 begins at 1. Buckets that begin below 128 are
-    narrower than 1, so some stay empty.
-    """
+    """Bucket 0: values of 0 and less; 1 begins at 1. Those below 128 are narrower than 1."""
     bits = np.maximum(values, 0).astype(np.float64).view(np.int64) >> _SHIFT
     return np.asarray(np.maximum(bits - _ZERO, 0))
 
 
 def bucket_begin(bucket: int) -> int:
-    """Return the least whole number in a bucket; an empty bucket has the same begin as the next."""
+    """Return the least whole number in a bucket, or in the next one that can have any."""
     if bucket <= 0:
         return 0
     octave, part = divmod(bucket - 1, PER_OCTAVE)
@@ -52,11 +48,7 @@ def bucket_begin(bucket: int) -> int:
 
 
 class Distribution:
-    """Counts of values in log-linear buckets; values are whole numbers of at least 0.
-
-    count, sum, min and max are exact; all are 0 before the first value. Memory depends on the
-    range from the least to the largest value, not on how many there are.
-    """
+    """Counts of whole numbers of at least 0; count, sum, min and max are exact, 0 without any."""
 
     __slots__ = ("_base", "_counts", "count", "max", "min", "sum")
 
@@ -120,10 +112,9 @@ class Distribution:
         self._counts[at : at + len(counts)] += counts
 
     def percentiles(self, shares: Sequence[float], *, low: bool = False) -> list[int]:
-        """Return the percentile for each share (0.99: p99); zeros without values.
+        """Return the middle of the bucket at rank ceil(share * count), for each share; else zeros.
 
-        A percentile is the middle of the bucket of the value at rank ceil(share * count), within
-        min and max. low: the bucket's least value instead, for round numbers such as sizes.
+        low: the bucket's least value instead, for round numbers such as sizes.
         """
         if not self.count:
             return [0] * len(shares)
@@ -154,10 +145,9 @@ class Distribution:
         ]
 
     def coarse(self, bits: int) -> tuple[int, list[int]]:
-        """Return (first, counts): the histogram with 2**bits rows to each power of two.
+        """Return the first row that is not empty, and counts from there: 2**bits rows an octave.
 
-        bits: 0 to SUB_BITS. Row 0 is the value 0; row 1 begins at 1. first: the first row that is
-        not empty. Without values (0, []).
+        bits: 0 to SUB_BITS. Row 0 is the value 0; row 1 begins at 1. Without values (0, []).
         """
         seen = np.flatnonzero(self._counts)
         bucket = seen + self._base
@@ -267,10 +257,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 def plus(mine: Figures | None, more: Figures) -> Figures:
-    """Return the sum of two figures; `more` is not changed, nor shared.
+    """Return the sum of two figures; `more` is not changed, nor shared, `mine` may be changed.
 
-    `mine`: changed, or None. What has a `merge` by that; numbers, arrays and lists by +, dicts and
-    Counters value by value, sets and truths by |. None adds nothing.
+    What has a `merge` by that; numbers, arrays and lists by +, dicts and Counters value by value,
+    sets and truths by |. None adds nothing.
     """
     if hasattr(more, "merge"):
         whole: Any = type(more)() if mine is None else mine

@@ -26,7 +26,6 @@ from biotrail.converters.analysis.distributions.sketch import BySlot, Distributi
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct
-from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -106,7 +105,14 @@ class Slots:
         )
         follow(self.depths, steps, self.origin, self.width, MOST_PLACES)
         if window.path is not None:
-            self._add_calls(window.path.calls, context)
+            calls = window.path.calls.take(window.path.calls.timed)
+            for code, slot, rows in by_pair(coded(calls), self._slot(calls.exit)):
+                name = named(code, context)
+                if name not in self.calls and len(self.calls) >= MOST_CALL_NAMES:
+                    self.calls_left_out += len(rows)
+                    continue
+                slots = self.calls.setdefault(name, {})
+                slots.setdefault(slot, CallFigures()).add(calls.take(rows), name[0])
         if window.sites is not None:
             self._add_pairs(window.sites.pairs, PairNames(context))
 
@@ -136,16 +142,6 @@ class Slots:
         cells, of = distinct(samples.place, self._slot(samples.end))
         for (place, slot), group in zip(cells, gather(of, samples, len(cells)), strict=True):
             into.add(place, slot, group)
-
-    def _add_calls(self, calls: Calls, context: Context) -> None:
-        calls = calls.take(calls.timed)
-        for code, slot, rows in by_pair(coded(calls), self._slot(calls.exit)):
-            name = named(code, context)
-            if name not in self.calls and len(self.calls) >= MOST_CALL_NAMES:
-                self.calls_left_out += len(rows)
-                continue
-            slots = self.calls.setdefault(name, {})
-            slots.setdefault(slot, CallFigures()).add(calls.take(rows), name[0])
 
     def _add_pairs(self, pairs: Pairs, names: PairNames) -> None:
         if not len(pairs):
@@ -182,10 +178,9 @@ class Slots:
         self._pairs.clear()
 
     def add_all(self, other: "Slots", offset: int, places: Mapping[int, int]) -> None:
-        """Add other slots of the same `width` behind the first `offset` slots.
+        """Add slots of the same `width` behind the first `offset`; of depths `spans`, shared.
 
-        places: place in `other` → place in these slots. Of the depths only `spans` are taken, which
-        are shared.
+        places: place in `other` → place in these slots.
         """
         for into, more in ((self.bios, other.bios), (self.requests, other.requests)):
             for place, slots in more.items():

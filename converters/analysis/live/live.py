@@ -38,7 +38,6 @@ from biotrail.converters.analysis.live.tree import (
     Snapshot,
     Stretch,
 )
-from biotrail.converters.analysis.report.callers import Callers
 from biotrail.converters.analysis.report.calls import CallsByGroup, CallsByName
 from biotrail.converters.analysis.report.devices import Device
 from biotrail.converters.analysis.report.path import HeldByLimit
@@ -50,7 +49,7 @@ from biotrail.converters.analysis.report.report import (
     time_and_number,
 )
 from biotrail.converters.analysis.report.tree import DepthReport, LossReport, Percentiles, Report
-from biotrail.converters.analysis.report.waits import WaitsByReason
+from biotrail.converters.analysis.report.waits import Callers, WaitsByReason
 from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (

@@ -35,7 +35,7 @@ from biotrail.converters.calls.names import name_of_error
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import Calls, PathTables
-from biotrail.converters.events.submission_tables import Runner, Submissions
+from biotrail.converters.events.submission_tables import Runner
 from biotrail.converters.events.tables import NEVER, Bios, Lifecycles
 from biotrail.converters.submissions.names import RUNNER_NAMES, operation_name, operations_of
 from biotrail.recorder.schema.syscalls import numbers
@@ -49,11 +49,8 @@ OF_CALLS = (
 class CallsByGroup:
     """Figures of all timed calls by group and name, window after window.
 
-    A call is grouped as its thread (process), or as the bios that it queued: by the cgroup (or
-    what it is) of the first one, by the file of its descriptor or of the first one that has a file,
-    else by what the first one is for. A call without such a bio is in the group of what is not
-    known; by file, a timed one without any bio in that of calls without I/O. A wait of a call that
-    was not timed may have a file without a bio of its own.
+    A call is grouped as its thread (process), or as the first bio that it queued: by its cgroup, by
+    the file of the call's descriptor or of the first one that has a file, else by what it is for.
     """
 
     def __init__(self, context: Context, by: str) -> None:
@@ -161,44 +158,41 @@ class _Figures:
     """ns from submission to completion, where both are known."""
     steps: dict[str, Distribution] = field(default_factory=dict)
 
-    def add(self, rows: Submissions) -> None:
-        """A step that would be negative is not counted."""
-        self.count += len(rows)
-        for runner, count in zip(*np.unique(rows.runner, return_counts=True), strict=True):
-            self.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
-        self.completed += int((rows.completed != NEVER).sum())
-        results, counts = np.unique(rows.result[rows.result < 0], return_counts=True)
-        for result, count in zip(results.tolist(), counts.tolist(), strict=True):
-            self.errors[name_of_error(result) or str(result)] += count
-        self.bios += int(rows.bios.sum(dtype=np.int64))
-        self.bytes += int(rows.bytes.sum())
-        both = (rows.submitted != NEVER) & (rows.completed != NEVER)
-        self.time.add((rows.completed - rows.submitted)[both])
-        for name, (begin, end) in STEPS.items():
-            start, stop = getattr(rows, begin), getattr(rows, end)
-            known = (start != NEVER) & (stop != NEVER) & (stop >= start)
-            if known.any():
-                self.steps.setdefault(name, Distribution()).add((stop - start)[known])
 
-
+@dataclass
 class SubmissionsByOperation:
-    def __init__(self, context: Context) -> None:
-        self._figures: dict[int, _Figures] = {}
-        self._recorded = "uring" in context.path_parts
-        self._submitting = numbers(_SUBMITTING, context.machine)
-        self.unknown = 0
-        """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+    context: Context
+    unknown: int = 0
+    """Bios queued inside io_uring_enter or io_submit whose request is not known."""
+    _figures: dict[int, _Figures] = field(default_factory=dict)
 
     def add(self, window: Lifecycles, path: PathTables) -> None:
         """Open bios count in `unknown` once they have ended."""
-        if not self._recorded:
+        if "uring" not in self.context.path_parts:
             return
         rows, bios = path.submissions, path.bios
-        inside = np.isin(bios.call, self._submitting) & ~bios.foreign
+        inside = np.isin(bios.call, numbers(_SUBMITTING, self.context.machine)) & ~bios.foreign
         self.unknown += int((inside & (bios.submission < 0)).sum())
         operations = operations_of(rows)
         for code in names_of(operations).tolist():
-            self._figures.setdefault(code, _Figures()).add(rows.take(operations == code))
+            one = self._figures.setdefault(code, _Figures())
+            mine = rows.take(operations == code)
+            one.count += len(mine)
+            for runner, count in zip(*np.unique(mine.runner, return_counts=True), strict=True):
+                one.modes[RUNNER_NAMES[Runner(int(runner))]] += int(count)
+            one.completed += int((mine.completed != NEVER).sum())
+            results, counts = np.unique(mine.result[mine.result < 0], return_counts=True)
+            for result, count in zip(results.tolist(), counts.tolist(), strict=True):
+                one.errors[name_of_error(result) or str(result)] += count
+            one.bios += int(mine.bios.sum(dtype=np.int64))
+            one.bytes += int(mine.bytes.sum())
+            both = (mine.submitted != NEVER) & (mine.completed != NEVER)
+            one.time.add((mine.completed - mine.submitted)[both])
+            for name, (begin, end) in STEPS.items():
+                start, stop = getattr(mine, begin), getattr(mine, end)
+                known = (start != NEVER) & (stop != NEVER) & (stop >= start)
+                if known.any():
+                    one.steps.setdefault(name, Distribution()).add((stop - start)[known])
 
     def reports(self) -> list[SubmissionReport]:
         """Shares are of the sum of `time`, and more than 1 where steps are known without a time."""

@@ -76,9 +76,8 @@ def write_all(
 ) -> None:
     """Write the header line, then the lines of each report, to `out` as CSV.
 
-    If the first report has a label, there is a column `recording` with the labels, after `format`.
-    cell: maps each text to what is written for it; `guarded` puts an apostrophe before what a
-    spreadsheet would take for a formula. more: further lines of the first report, behind its own.
+    Labels are in a column `recording`, if the first report has one. cell: maps each text to what is
+    written for it. more: further lines of the first report, behind its own.
     """
     columns = ("format", *(["recording"] if reports[0][0] else []), *COLUMNS[1:])
     rows = csv.DictWriter(_Rows(out), columns, restval="", extrasaction="ignore")
@@ -102,12 +101,7 @@ class _Rows:
 
 
 def lines(report: Report) -> Iterator[Line]:
-    """Yield the report's lines as column → value: total, devices, groups, path, pairs, intervals.
-
-    Each group of I/Os gives a line for its whole latency and one for each stage. The total, a
-    device and its operations have lines of bios, then of requests; all others have lines of bios
-    only. `begin_ns` and `end_ns` are the interval's, or else the log's.
-    """
+    """Yield the report's lines as column → value: for each group its whole latency, then stages."""
     whole = {"begin_ns": report.begin_ns, "end_ns": report.end_ns}
     for section, both in (
         ("total", report.total),
@@ -182,7 +176,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "bytes": call.bytes,
             "failed": call.failed,
         }
-        yield from _whole_and_parts(work, call.time, call.parts)
+        yield from _parts(work, call.parts, call.time)
     for wait in report.waits:
         what = {"section": "waits", "call": wait.call, "of": wait.reason, "ios": wait.time.count}
         share = round(wait.share, 6)
@@ -195,7 +189,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "of": "commits",
             "ios": journal.commits,
         }
-        yield from _whole_and_parts(work, journal.time, journal.phases)
+        yield from _parts(work, journal.phases, journal.time)
     for one in report.submissions:
         work = {
             "section": "submissions",
@@ -205,7 +199,7 @@ def _path_lines(report: Report) -> Iterator[Line]:
             "bytes": one.bytes,
             "failed": one.failed,
         }
-        yield from _whole_and_parts(work, one.time, one.steps)
+        yield from _parts(work, one.steps, one.time)
     for device in report.devices:
         where = {"device": device.device, "dev": device.dev}
         for way in device.completions:
@@ -219,12 +213,9 @@ def _path_lines(report: Report) -> Iterator[Line]:
             yield from _parts(work, driver.steps)
 
 
-def _whole_and_parts(work: Line, time: Summary, parts: Sequence[StageTimes]) -> Iterator[Line]:
-    yield {**work, "stage": "all", "share": 1, **summary(time)}
-    yield from _parts(work, parts)
-
-
-def _parts(work: Line, parts: Sequence[StageTimes]) -> Iterator[Line]:
+def _parts(work: Line, parts: Sequence[StageTimes], whole: Summary | None = None) -> Iterator[Line]:
+    if whole is not None:
+        yield {**work, "stage": "all", "share": 1, **summary(whole)}
     for part in parts:
         line = {**work, "stage": part.stage, "share": round(part.share, 6)}
         own = {} if part.recorder_ns is None else {"recorder_ns": round(part.recorder_ns, 3)}

@@ -202,12 +202,6 @@ class Devices:
                 queued.add(queue, dev, op)
                 issued.add(issue, dev, op)
 
-    def widen(self) -> None:
-        self.interval *= 2
-        for device in self.by_dev.values():
-            device.queue.widen()
-            device.issued.widen()
-
 
 LINGER_NS = 10_000_000_000
 """ns after a flush's completion for which later windows may bring bios that waited for it: a bio

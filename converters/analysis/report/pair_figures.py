@@ -10,7 +10,6 @@ from biotrail.converters.analysis.distributions.sketch import Distribution, add_
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.report.tree import PairGroup, PairInterval, PairKey, PairReport
 from biotrail.converters.events.distinct import distinct, names_of
-from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import I64, Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import PairNames
@@ -30,32 +29,6 @@ class _Figures:
     """By (key0, key1): [count, sum, max], ns."""
     without_group: int = 0
     without_key: int = 0
-
-    def add(self, pairs: Pairs, has_by: bool) -> None:
-        self.time.add(pairs.latency)
-        if has_by:
-            rows, of = distinct(pairs.by)
-            for (value,) in rows:
-                if value not in self.groups and len(self.groups) < MOST_GROUPS:
-                    self.groups[value] = Distribution()
-            known = np.array([value in self.groups for (value,) in rows], dtype=np.bool_)[of]
-            self.without_group += int((~known).sum())
-            into = [self.groups.get(value, self.time) for (value,) in rows]
-            add_grouped(of[known], pairs.latency[known], into)
-        keys, of = distinct(pairs.key0, pairs.key1)
-        counts = np.bincount(of, minlength=len(keys))
-        sums, most = np.zeros((2, len(keys)), np.int64)
-        np.add.at(sums, of, pairs.latency)
-        np.maximum.at(most, of, pairs.latency)
-        columns = (keys, counts.tolist(), sums.tolist(), most.tolist())
-        for (key0, key1), count, total, longest in zip(*columns, strict=True):
-            held = self.keys.get((key0, key1))
-            if held is not None:
-                held[:] = held[0] + count, held[1] + total, max(held[2], longest)
-            elif len(self.keys) < MOST_KEYS:
-                self.keys[key0, key1] = [count, total, longest]
-            else:
-                self.without_key += count
 
 
 def _distributions(place: I64, values: I64, count: int) -> list[Distribution]:
@@ -78,7 +51,31 @@ class PairFigures:
         pairs = window.sites.pairs
         for number in names_of(pairs.pair).tolist():
             figures = self._figures.setdefault(number, _Figures())
-            figures.add(pairs.take(pairs.pair == number), self.names.has_by(number))
+            mine = pairs.take(pairs.pair == number)
+            figures.time.add(mine.latency)
+            if self.names.has_by(number):
+                rows, of = distinct(mine.by)
+                for (value,) in rows:
+                    if value not in figures.groups and len(figures.groups) < MOST_GROUPS:
+                        figures.groups[value] = Distribution()
+                known = np.array([value in figures.groups for (value,) in rows], dtype=np.bool_)[of]
+                figures.without_group += int((~known).sum())
+                into = [figures.groups.get(value, figures.time) for (value,) in rows]
+                add_grouped(of[known], mine.latency[known], into)
+            keys, of = distinct(mine.key0, mine.key1)
+            counts = np.bincount(of, minlength=len(keys))
+            sums, most = np.zeros((2, len(keys)), np.int64)
+            np.add.at(sums, of, mine.latency)
+            np.maximum.at(most, of, mine.latency)
+            columns = (keys, counts.tolist(), sums.tolist(), most.tolist())
+            for (key0, key1), count, total, longest in zip(*columns, strict=True):
+                held = figures.keys.get((key0, key1))
+                if held is not None:
+                    held[:] = held[0] + count, held[1] + total, max(held[2], longest)
+                elif len(figures.keys) < MOST_KEYS:
+                    figures.keys[key0, key1] = [count, total, longest]
+                else:
+                    figures.without_key += count
         if self.interval:
             if self.series is None:
                 self.series = Series(

@@ -11,7 +11,6 @@ from biotrail.converters.analysis.distributions.keys import OP_BITS, ProcessName
 from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import Summary, as_row, stage_times
-from biotrail.converters.analysis.report.callers import Callers
 from biotrail.converters.analysis.report.calls import (
     OF_CALLS,
     CallsByGroup,
@@ -25,7 +24,7 @@ from biotrail.converters.analysis.report.tree import (
     ReadyTime,
     Report,
 )
-from biotrail.converters.analysis.report.waits import CommitsByDevice, WaitsByReason
+from biotrail.converters.analysis.report.waits import Callers, CommitsByDevice, WaitsByReason
 from biotrail.converters.calls.keys import rows_by_key, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, names_of
@@ -205,32 +204,34 @@ class Ready:
         owner, there = rows_of(window.bios.number, stages.owner[rows])
         rows, owner = rows[there], owner[there]
         begin, end, stage = stages.start[rows], stages.end[rows], stages.stage[rows]
-        found = _overlap(window.bios.tid[owner].astype(np.int64), begin, end, self._waits)
-        held = np.isin(stage, np.array(PLUGGED, stage.dtype))
-        least = np.where(held, self._of_calls(window, path, owner, end - begin), 0)
+        tid = window.bios.tid[owner].astype(np.int64)
+        # By recorded waits: for how long each thread was ready to run from begin to end.
+        found = np.zeros(len(tid), np.int64)
+        for thread in np.intersect1d(tid, self._waits[:, 0]).tolist():
+            ready, mine = self._waits[self._waits[:, 0] == thread], np.flatnonzero(tid == thread)
+            ready = ready[np.argsort(ready[:, 1], kind="stable")]
+            whole = np.concatenate([[0], np.cumsum(ready[:, 2] - ready[:, 1])])
+            spent = []  # for how long the thread had been ready by its ends, and by its begins
+            for times in (end[mine], begin[mine]):
+                at = np.searchsorted(ready[:, 1], times, side="right")
+                over = np.maximum(ready[np.maximum(at - 1, 0), 2] - times, 0)
+                spent.append(whole[at] - np.where(at > 0, over, 0))
+            found[mine] = spent[0] - spent[1]
+        # By the bio's timed call, if it has returned: what is left of a time in a plug beyond all
+        # that the call ran, at most what it was ready to run.
+        row, there = rows_of(path.bios.number, window.bios.number[owner])
+        entry = np.where(there, path.bios.entry[row] if len(path.bios) else NEVER, NEVER)
+        least = np.zeros(len(tid), np.int64)
+        known = np.flatnonzero(np.isin(stage, np.array(PLUGGED, stage.dtype)) & (entry != NEVER))
+        for of in self._calls:
+            at = rows_by_key(of, tid[known], entry[known])
+            mine, at = known[at >= 0], at[at >= 0]
+            least[mine] = np.clip((end - begin)[mine] - of.running[at], 0, of.runnable[at])
         ns = np.clip(np.maximum(found, least), 0, np.maximum(end - begin, 0))
         pairs, row = distinct(bios.place[owner], stage.astype(np.int64))
         sums = sum_by(row, ns, len(pairs)).tolist()
-        for (place, one), mine in zip(pairs, sums, strict=True):
-            self._sums[place, one] += mine
-
-    def _of_calls(self, window: Lifecycles, path: PathTables, owner: I64, ns: I64) -> I64:
-        """Return what is left of times in a plug (n,) beyond all that the bio's call ran: (n,).
-
-        At most what the call was ready to run; 0 where the call is not known, was not timed, or has
-        not returned yet.
-        """
-        row, there = rows_of(path.bios.number, window.bios.number[owner])
-        entry = np.where(there, path.bios.entry[row] if len(path.bios) else NEVER, NEVER)
-        found = np.zeros(len(owner), np.int64)
-        known = np.flatnonzero(entry != NEVER)
-        tid, begun = window.bios.tid[owner[known]].astype(np.int64), entry[known]
-        for calls in self._calls:
-            at = rows_by_key(calls, tid, begun)
-            mine, rows = known[at >= 0], at[at >= 0]
-            left = ns[mine] - calls.running[rows]
-            found[mine] = np.clip(left, 0, calls.runnable[rows])
-        return found
+        for (place, one), took in zip(pairs, sums, strict=True):
+            self._sums[place, one] += took
 
     def reports(self, context: Context) -> list[ReadyTime]:
         found = [
@@ -244,23 +245,6 @@ class Ready:
             if ns
         ]
         return sorted(found, key=lambda one: -one.ns)
-
-
-def _overlap(tid: I64, begin: I64, end: I64, ready: I64) -> I64:
-    """Return for how many ns of [begin, end] each thread was ready to run: (n,)."""
-    found = np.zeros(len(tid), np.int64)
-    for one in np.intersect1d(tid, ready[:, 0]).tolist():
-        mine, rows = ready[ready[:, 0] == one], np.flatnonzero(tid == one)
-        mine = mine[np.argsort(mine[:, 1], kind="stable")]
-        whole = np.concatenate([[0], np.cumsum(mine[:, 2] - mine[:, 1])])
-
-        spent = []  # for how long the thread had been ready by its ends, and by its begins
-        for times in (end[rows], begin[rows]):
-            at = np.searchsorted(mine[:, 1], times, side="right")
-            over = np.maximum(mine[np.maximum(at - 1, 0), 2] - times, 0)
-            spent.append(whole[at] - np.where(at > 0, over, 0))
-        found[rows] = spent[0] - spent[1]
-    return found
 
 
 @dataclass

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from biotrail.converters.analysis.distributions import keys
 from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
@@ -22,28 +23,16 @@ from biotrail.converters.analysis.distributions.groups import (
     merged,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.keys import (
-    KEYS,
-    OP_BITS,
-    ByCgroup,
-    ByNumber,
-    ByPath,
-    ByProcess,
-    Key,
-    Name,
-    check_recorded,
-    name_of,
-)
 from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
 from biotrail.converters.analysis.figures import (
     Summary,
     as_row,
     begin_text,
     extent,
-    of_events,
     stage_times,
     with_doubtful,
 )
+from biotrail.converters.analysis.report import tree
 from biotrail.converters.analysis.report.devices import (
     Device,
     Devices,
@@ -56,22 +45,10 @@ from biotrail.converters.analysis.report.devices import (
 from biotrail.converters.analysis.report.tails import Tails
 from biotrail.converters.analysis.report.timeline import Timeline
 from biotrail.converters.analysis.report.tree import (
-    CompletionReport,
-    DepthReport,
     DeviceReport,
-    DriverReport,
-    FlushReport,
     GroupReport,
-    IntervalDepth,
-    IntervalReport,
-    LossReport,
-    OperationFigures,
     OperationReport,
-    PatternReport,
-    Percentiles,
     Report,
-    StackedReport,
-    Throttled,
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -112,20 +89,20 @@ class Reporter:
         timeline: Timeline | None = None,
     ) -> None:
         """Raises ConversionError if the log lacks what `by` groups by."""
-        check_recorded(by, context)
+        keys.check_recorded(by, context)
         self._context = context
         self._interval = interval
         self._by = by
         self.bios, self.requests = Groups(), Groups()
         self._lower = Groups()
         """Bios that stacked devices queued for others, which `bios` and lists leave out."""
-        self._keys: dict[str, Key] = {
-            "processes": ByProcess(context),
-            "cgroups": ByCgroup(context),
-            "cpus": ByNumber(context, "cpu"),
-            **({"files": ByPath(context)} if context.has_files else {}),
+        self._keys: dict[str, keys.Key] = {
+            "processes": keys.ByProcess(context),
+            "cgroups": keys.ByCgroup(context),
+            "cpus": keys.ByNumber(context, "cpu"),
+            **({"files": keys.ByPath(context)} if context.has_files else {}),
         }
-        self._chosen: Key = KEYS[by](context) if by else ByNumber(context)
+        self._chosen: keys.Key = keys.KEYS[by](context) if by else keys.ByNumber(context)
         self._each_device = by in (None, "device")
         self._groups = {
             name: Groups(by_operation=True) for name in (*self._keys, *(["by"] if by else []))
@@ -239,15 +216,15 @@ class Reporter:
                 stage.recorder_ns = own.get(stage.stage)
         # Notes of which half or more is of the time.
         cpus = [one for one in context.cpus if begin <= (one["from"] + one["to"]) // 2 < end]
-        throttled: dict[str, Throttled] = {}
+        throttled: dict[str, tree.Throttled] = {}
         for one in cpus:
             for cgroup, ns in one["throttled_ns"].items():
-                held = throttled.setdefault(cgroup, Throttled(cgroup, 0))
+                held = throttled.setdefault(cgroup, tree.Throttled(cgroup, 0))
                 held.ns += ns
                 held.pids.update(one["pids"].get(cgroup, ()))
         stacked = [
             as_row(
-                StackedReport,
+                tree.StackedReport,
                 below,
                 device=context.device_name(upper),
                 below=context.device_name(lower),
@@ -265,7 +242,7 @@ class Reporter:
             begin_ns=begin,
             end_ns=end,
             begin=begin_text(trace),
-            time_of="events" if of_events(trace) else "recording",
+            time_of="recording" if trace.says_time or trace.span is not None else "events",
             total=total,
             operations=operation_reports(submitted, requests, span, context),
             lower_bios=lower["ios"],
@@ -285,7 +262,7 @@ class Reporter:
             intervals_left_out=left_out,
             certainty={c.name.lower(): every[c.name.lower()] for c in Certainty},
             loss=loss_report(trace),
-            percentiles=Percentiles(without=every["unfinished"]),
+            percentiles=tree.Percentiles(without=every["unfinished"]),
             tails=self._tails.tails(bios, context),
             steal_ns=sum(int(one["steal_ns"]) for one in cpus),
             throttled=sorted(throttled.values(), key=lambda group: -group.ns),
@@ -305,43 +282,39 @@ class Reporter:
         groups: dict[int, list[Group]] = {}
         for code, group in sorted(self._groups[which].by_code.items()):
             groups.setdefault(key.canonical(code), []).append(group)
-        found = [
-            group_report(
-                name_of(key, code), same[0] if len(same) == 1 else merged(same), span, self._context
-            )
-            for code, same in groups.items()
-        ]
+        found = []
+        for code, same in groups.items():
+            group = same[0] if len(same) == 1 else merged(same)
+            found.append(group_report(keys.name_of(key, code), group, span, self._context))
         with_shares(found)
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
     def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
         """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
-        events: dict[int, dict[str, int]] = {}
-        for (dev, letter), count in trace.account.devices.items():
-            events.setdefault(dev, {})[letter] = count
         bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
-        devices = {place >> OP_BITS for place in places} | set(self.devices.by_dev)
-        found = [
-            device_report(
+        devices = {place >> keys.OP_BITS for place in places} | set(self.devices.by_dev)
+        found = []
+        for dev in sorted(devices):
+            device = self.devices.by_dev.get(dev) or Device(Depth(0), Depth(0))
+            report = device_report(
                 dev,
-                device := self.devices.by_dev.get(dev) or Device(Depth(0), Depth(0)),
+                device,
                 self.flushes.by_dev.get(dev),
                 *(([], []) if self._path is None else self._path.completions.reports(dev)),
                 operation_reports(bios, requests, span, self._context, dev, device.operations),
-                events.get(dev, {}),
+                trace.account.devices,
                 span,
                 self._context,
             )
-            for dev in sorted(devices)
-        ]
+            found.append(report)
         return sorted(found, key=lambda d: time_and_number(d.total.bios))
 
-    def _intervals(self, log_end: int) -> list[IntervalReport]:
+    def _intervals(self, log_end: int) -> list[tree.IntervalReport]:
         if self._series is None:
             return []
         self._series.finish()
-        depths: dict[int, list[IntervalDepth]] = {}
+        depths: dict[int, list[tree.IntervalDepth]] = {}
         for dev, device in sorted(self.devices.by_dev.items()):
             name = self._context.device_name(dev)
             queue, issued = device.queue, device.issued
@@ -351,12 +324,12 @@ class Reporter:
                 both = [(queue, issued)]
                 if queue.high is not None or issued.high is not None:
                     both.insert(0, (queue.high or queue, issued.high or issued))
-                one: IntervalDepth | None = None
+                one: tree.IntervalDepth | None = None
                 for waiting, serving in both:
                     bios = waiting.spans.get(place, Span())
                     requests = serving.spans.get(place, Span())
                     figures = (bios.mean, bios.most, requests.mean, requests.most, bios.busy_ns)
-                    one = IntervalDepth(name, *figures, high=one)
+                    one = tree.IntervalDepth(name, *figures, high=one)
                 if one is not None:
                     depths.setdefault(place, []).append(one)
         pairs = {} if self._pairs is None else self._pairs.intervals()
@@ -366,14 +339,17 @@ class Reporter:
             begin = self.begin + place * self._interval
             end = min(begin + self._interval, max(log_end, begin))
             groups = [
-                replace(group, name=name_of(self._chosen, code))
+                replace(group, name=keys.name_of(self._chosen, code))
                 for code, group in self._series.closed.get(place, [])
             ]
             with_shares(groups)
             if end - begin < self._interval:
-                groups = [replace(one, **_rates(one.ios, one.bytes, end - begin)) for one in groups]
+                seconds = (end - begin) / 1e9
+                for group in groups:
+                    group.ios_per_s = group.ios / seconds if seconds else 0.0
+                    group.bytes_per_s = group.bytes / seconds if seconds else 0.0
             depth = depths.get(place, [])
-            found.append(IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
+            found.append(tree.IntervalReport(begin, end, groups, depth, pairs.get(place, [])))
         return found
 
 
@@ -391,14 +367,14 @@ def make_report(
     return reporter.finish(trace)
 
 
-def loss_report(trace: Trace) -> LossReport:
+def loss_report(trace: Trace) -> tree.LossReport:
     reader, account = trace.reader, trace.account
     lost: Counter[str] = Counter()
     for window in trace.losses:
         kind = int(window.get("kind", 0))
         letter = BY_KIND[Kind(kind)].letter if kind in set(Kind) else "?"
         lost[letter] += max(int(window.get("count", 0)), 0)
-    return LossReport(
+    return tree.LossReport(
         lost_records=dict(sorted(lost.items())),
         loss_windows=len(trace.losses),
         loss_ns=sum(int(w["end"]) - int(w["start"]) for w in trace.losses),
@@ -449,15 +425,12 @@ EVENT_NAMES = {
 Places = dict[int, Group]
 
 
-def group_report(name: Name, group: Group, span_ns: int, context: Context) -> GroupReport:
-    """span_ns: what rates are per; 0: rates are 0.
-
-    Percentiles of sizes are the least values of their buckets. The report keeps `group` itself, not
-    a copy.
-    """
+def group_report(name: keys.Name, group: Group, span_ns: int, context: Context) -> GroupReport:
+    """span_ns: what rates are per; 0: rates are 0. The report keeps `group` itself, not a copy."""
+    seconds = span_ns / 1e9
     known = sorted(group.statuses.items())
     by_operation = [
-        OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
+        tree.OperationFigures(context.op_name(op), one.ios, one.length, Summary.of(one.latency))
         for op, one in sorted(group.operations.items())
         if one.ios
     ]
@@ -466,7 +439,8 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         GroupReport,
         group,
         name=name,
-        **_rates(group["ios"], group["bytes"], span_ns),
+        ios_per_s=group["ios"] / seconds if seconds else 0.0,
+        bytes_per_s=group["bytes"] / seconds if seconds else 0.0,
         errors={context.status_name(status): count for status, count in known},
         **_counted(group),
         stages=stage_times(group.stages, {stage: STAGE_NAMES[stage] for stage in STAGE_ORDER}),
@@ -474,14 +448,6 @@ def group_report(name: Name, group: Group, span_ns: int, context: Context) -> Gr
         time_share=0.0 if operations else None,
         operations=operations,
     )
-
-
-def _rates(ios: int, size: int, span_ns: int) -> dict[str, Any]:
-    seconds = span_ns / 1e9
-    return {
-        "ios_per_s": ios / seconds if seconds else 0.0,
-        "bytes_per_s": size / seconds if seconds else 0.0,
-    }
 
 
 def _counted(group: Group) -> dict[str, Any]:
@@ -525,7 +491,11 @@ def with_shares(groups: Iterable[GroupReport]) -> None:
 
 
 def operation_report(
-    name: Name, bios: Iterable[Group], requests: Iterable[Group], span_ns: int, context: Context
+    name: keys.Name,
+    bios: Iterable[Group],
+    requests: Iterable[Group],
+    span_ns: int,
+    context: Context,
 ) -> OperationReport:
     return OperationReport(
         group_report(name, merged(bios), span_ns, context),
@@ -549,7 +519,7 @@ def operation_reports(
     on = {} if dev is None else {"device": context.device_name(dev)}
     places: dict[int, list[int]] = {}
     for place in sorted({*bios, *requests}):
-        if place >= 0 and dev in (None, place >> OP_BITS):
+        if place >= 0 and dev in (None, place >> keys.OP_BITS):
             places.setdefault(place & OP_MASK, []).append(place)
     found = []
     for op, same in sorted(places.items()):
@@ -568,10 +538,10 @@ def device_report(
     dev: int,
     device: Device,
     flush: Flush | None,
-    completions: list[CompletionReport],
-    drivers: list[DriverReport],
+    completions: list[tree.CompletionReport],
+    drivers: list[tree.DriverReport],
     operations: list[OperationReport],
-    events: dict[str, int],
+    events: Mapping[tuple[int, str], int],
     span_ns: int,
     context: Context,
 ) -> DeviceReport:
@@ -591,20 +561,24 @@ def device_report(
             context,
         ),
         operations=operations,
-        events={name: events[letter] for letter, name in EVENT_NAMES.items() if letter in events},
+        events={
+            name: events[dev, letter]
+            for letter, name in EVENT_NAMES.items()
+            if (dev, letter) in events
+        },
         queue=depth_report(device.queue),
         issued=depth_report(device.issued),
-        q2q=as_row(PatternReport, device.queue_pattern),
-        d2d=as_row(PatternReport, device.issue_pattern),
-        flushes=as_row(FlushReport, flush) if flush and flush.requests else None,
+        q2q=as_row(tree.PatternReport, device.queue_pattern),
+        d2d=as_row(tree.PatternReport, device.issue_pattern),
+        flushes=as_row(tree.FlushReport, flush) if flush and flush.requests else None,
         completions=completions,
         drivers=drivers,
     )
 
 
-def depth_report(depth: Depth) -> DepthReport:
+def depth_report(depth: Depth) -> tree.DepthReport:
     whole = depth.whole
-    return DepthReport(
+    return tree.DepthReport(
         mean=whole.mean,
         max=whole.most,
         active_ns=whole.busy_ns,

@@ -114,36 +114,31 @@ class Timeline:
         return found
 
     def _fold(self) -> None:
-        if self._waiting:
-            self._keys, self._counts = _counted(
-                np.concatenate([self._keys, *self._waiting]),
-                np.concatenate([self._counts, *(np.ones_like(one) for one in self._waiting)]),
-            )
-            self._waiting = []
+        keys = np.concatenate([self._keys, *self._waiting])
+        counts = [self._counts, *(np.ones_like(one) for one in self._waiting)]
+        self._waiting = []
+        if len(keys):
+            order = np.argsort(keys, kind="stable")
+            keys = keys[order]
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            self._keys = keys[first]
+            self._counts = np.add.reduceat(np.concatenate(counts)[order], first)
 
     def _widen(self) -> None:
         """Double `interval`; waiting latencies, which have the old columns, are counted first."""
         self._fold()
         self.interval *= 2
-        self.devices.widen()
-        for of in (self._ios, self._bytes, self._ns):
-            _halve(of, of[:, ::2] + of[:, 1::2], 0)
-        _halve(self._max, np.maximum(self._max[:, ::2], self._max[:, 1::2]), 0)
-        _halve(self._min, np.minimum(self._min[:, ::2], self._min[:, 1::2]), _NONE)
+        self.devices.interval *= 2
+        for device in self.devices.by_dev.values():
+            device.queue.widen()
+            device.issued.widen()
+        for of, joined, nothing in (
+            *((of, np.add, 0) for of in (self._ios, self._bytes, self._ns)),
+            *((self._max, np.maximum, 0), (self._min, np.minimum, _NONE)),
+        ):
+            pairs = joined(of[:, ::2], of[:, 1::2])
+            width = pairs.shape[1]
+            of[:, :width], of[:, width:] = pairs, nothing
         column = (self._keys & ((1 << _ROW) - 1)) >> _COLUMN
         self._keys -= (column - column // 2) << _COLUMN
-        self._keys, self._counts = _counted(self._keys, self._counts)
-
-
-def _halve(of: I64, pairs: I64, nothing: int) -> None:
-    width = pairs.shape[1]
-    of[:, :width], of[:, width:] = pairs, nothing
-
-
-def _counted(keys: I64, counts: I64) -> tuple[I64, I64]:
-    if not len(keys):
-        return keys, counts
-    order = np.argsort(keys, kind="stable")
-    keys, counts = keys[order], counts[order]
-    first = np.flatnonzero(np.diff(keys, prepend=-1))
-    return keys[first], np.add.reduceat(counts, first)
+        self._fold()

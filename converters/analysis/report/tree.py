@@ -20,7 +20,6 @@ FORMAT = 2
 @dataclass
 class PairGroup:
     text: str
-    """The value as the log's header has it shown."""
     value: int
     time: Summary
 
@@ -73,16 +72,13 @@ class SubmissionReport:
     modes: dict[str, int]
     """inline, worker, sqpoll, kernel: who queued the first bio → number of submissions."""
     completed: int
-    """Those of them whose completion was recorded."""
     failed: int
     errors: dict[str, int]
     bios: int
     bytes: int
     time: Summary
-    """ns from the submission to the completion, where both are known."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps of calls.STEPS that have a time. A share is of the sum of `time`, to which the
-    first three add up where all are known."""
+    """Steps of calls.STEPS that have a time; shares are of the sum of `time`."""
 
 
 @dataclass(frozen=True)
@@ -151,8 +147,7 @@ class GroupReport:
     size: Annotated[Summary, Shown(unit="bytes", histogram=True)]
     """bytes of data, with a histogram."""
     ranges: Annotated[Summary, Shown(unit="bytes", histogram=True)]
-    """bytes of the ranges that were discarded, zeroed or erased, which are not in `size`; likewise.
-    """
+    """Likewise of ranges that were discarded, zeroed or erased, which are not in `size`."""
     latency: Annotated[Summary, Shown(histogram=True)]
     """ns from Q (of requests: from allocation) to completion, without those in doubt; likewise."""
     with_doubtful: Annotated[
@@ -172,7 +167,7 @@ class GroupReport:
 
 @dataclass
 class DepthReport:
-    """Number of bios or requests in flight on a device; without an end, as long as it is known."""
+    """Bios or requests in flight on a device; without a known end, as long as it is known."""
 
     mean: float
     max: int
@@ -182,8 +177,7 @@ class DepthReport:
     """For each bio (request) that began: number of others in flight then, with a histogram."""
     unended: int = 0
     high: Annotated["DepthReport | None", Shown(without=("unended", "high"))] = None
-    """The same figures if these were in flight as long as they may have been; None: there are none.
-    """
+    """The same if these were in flight as long as they may have been; None: there are none."""
 
 
 @dataclass
@@ -222,10 +216,8 @@ class CompletionReport:
     """A name of path.WAYS."""
     requests: int
     undivided: int
-    """Requests of these whose time has no steps: issued again, after the interrupt known, or with a
-    completion in doubt."""
+    """Those whose time has no steps: issued again, after the interrupt known, or in doubt."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in path.STEPS_BY_WAY."""
 
 
 @dataclass
@@ -234,8 +226,7 @@ class DriverReport:
     """A name of path.STEPS."""
     requests: int
     undivided: int
-    """Requests of these whose time has no steps: issued again, a step was not recorded, or the
-    completion is in doubt."""
+    """Those whose time has no steps: issued again, a step not recorded, or in doubt."""
     errors: int
     """SCSI: dispatches that failed."""
     timeouts: int
@@ -243,7 +234,6 @@ class DriverReport:
     setup: Summary | None
     """ns from the setup of the command to D, before the steps; None for other drivers than NVMe."""
     steps: Annotated[list[StageTimes], Shown(rename={"stage": "step"})]
-    """Steps from the issue to the completion, as in path.STEPS."""
 
 
 @dataclass(kw_only=True)
@@ -273,8 +263,7 @@ class Caller:
     waits: list[CallerWait]
     """The longest first; empty without the part fs."""
     ran: list[Who]
-    """Processes that had the CPU when one of these threads became ready to run, as long as it was;
-    of the waits that are recorded, and only where it is known."""
+    """Processes that had the CPU while these threads were ready to run, where it is known."""
     beside: list[OthersInFlight]
     """I/O in flight while calls of this process waited, the most first, its own too."""
     carried: dict[Party, int] = field(default_factory=dict)
@@ -303,8 +292,7 @@ class WaitReport:
     own_io_ns: int
     """ns of these waits with a bio in flight that the call itself had queued."""
     no_file_ns: int | None
-    """ns of these waits, if they are of page faults, for files that are not known; None: of others,
-    or the log has no files."""
+    """ns of page faults for files that are not known; None: no faults, or a log without files."""
     time: Annotated[Summary, Shown(flat=True)]
     """ns of each wait, from leaving the CPU to the wake-up."""
 
@@ -320,14 +308,13 @@ class HeldReport:
     operation: str
     bios: int
     several: int
-    """Bios of these above whose cgroup others have limits, too: any of them may have held them."""
+    """Bios above whose cgroup others have limits, too, any of which may have held them."""
     bps: int | None
     """The limit, bytes/s, when the last of them was queued; None: none, or not known."""
     iops: int | None
     """The limit, bios a second, likewise."""
     process: str | None
-    """Of the thread that submitted them, or waited for them; of several, that with most of the
-    time; None: not known of any."""
+    """Of the thread that submitted most of them, or waited; None: not known of any."""
     pid: int | None
     time: Summary
     """ns that each was held, of those for which it is known."""
@@ -415,8 +402,7 @@ class StackedReport:
     """Operation of the parents."""
     children: int
     doubtful: int
-    """Children of which their own completion, or the parent's, is in doubt: times with that
-    completion are left out."""
+    """Children of which a completion, or the parent's, is in doubt: left out of its times."""
     to_child: Summary
     """ns from the parent's Q to the child's Q."""
     child: Summary
@@ -514,12 +500,10 @@ class Report:
     span_ns: Annotated[int, Shown("time.span_ns")] = field(init=False)
     """Length of the recorded time, which rates, shares and depths are of."""
     time_of: Annotated[str, Shown("time.of")] = "recording"
-    """"events": `begin_ns` and `end_ns` are the first and last event, as the recording does not say
-    from when to when it was."""
+    """"events": the recording does not say; from the first event to the last."""
     percentiles: Percentiles
     total: OperationReport
-    """I/O of all devices. A bio that a stacked device queued for one that is in it is not: figures
-    of `devices` have both, all other lists leave it out, too."""
+    """I/O of all devices. What stacked devices queued for it counts in `devices` alone."""
     lower_bios: Annotated[int, Shown("lower.bios")] = 0
     """Bios that `total` leaves out, as stacked devices queued them for others."""
     lower_bytes: Annotated[int, Shown("lower.bytes")] = 0
@@ -541,11 +525,9 @@ class Report:
     loss: LossReport
     held: list[HeldReport] = field(default_factory=list)
     calls: list[CallReport] = field(default_factory=list)
-    """Timed system calls by name: those with I/O first, then by time; empty where none were
-    recorded."""
+    """Timed system calls by name: those with I/O first, then by time."""
     call_groups: list[CallReport] = field(default_factory=list)
-    """The same by group of --by and name, groups with most time first; empty unless --by is of
-    calls.OF_CALLS."""
+    """The same by group of --by (of calls.OF_CALLS) and name, groups with most time first."""
     waits: list[WaitReport] = field(default_factory=list)
     """What calls waited for, by name and reason, the longest first; empty without the part fs."""
     waits_dropped: int = 0
@@ -569,8 +551,7 @@ class Report:
     ready: Annotated[list[ReadyTime], HIDDEN] = field(default_factory=list, repr=False)
     """What of stages is waiting for a CPU, most first; empty without the path."""
     steal_ns: Annotated[int, HIDDEN] = field(default=0, repr=False)
-    """For how long the hypervisor ran others than this machine's CPUs, summed over these; as far as
-    it was noted (part wait of the path)."""
+    """For how long the hypervisor ran others than this machine's CPUs (part wait of the path)."""
     throttled: Annotated[list[Throttled], HIDDEN] = field(default_factory=list, repr=False)
     """Cgroups whose CPU quota held threads, likewise; the longest first."""
     hanging: Annotated[list[HangingReport], HIDDEN] = field(default_factory=list, repr=False)

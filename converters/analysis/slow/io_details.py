@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import operations
 from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.context import Context
@@ -24,7 +23,8 @@ from biotrail.converters.events.tables import (
     Stages,
     Table,
 )
-from biotrail.converters.lifecycles.windows import under_way
+from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 _SINCE = {HeldSince.REMAP: "remap", HeldSince.WAIT: "wait"}

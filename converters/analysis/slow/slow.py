@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import Choice, failed_nowait, operations
+from biotrail.converters.analysis.choosing.choosing import Choice, failed_nowait
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import (
     IO,
@@ -35,6 +35,7 @@ from biotrail.converters.events.tables import (
     known_id,
 )
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.converters.pipeline import Trace

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from biotrail.converters.analysis.choosing.choosing import operations
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
@@ -21,7 +20,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Tasks,
 )
-from biotrail.converters.lifecycles.operations import CLEARED
+from biotrail.converters.lifecycles.operations import CLEARED, operations
 from biotrail.converters.lifecycles.windows import sure_complete
 
 MOST_BEFORE = 16

@@ -21,7 +21,6 @@ from biotrail.converters.analysis.distributions.depth import Depth, Span
 from biotrail.converters.analysis.distributions.histograms import (
     MOST_COLUMNS,
     Columns,
-    HeatMap,
     Histogram,
     Histograms,
     Measure,
@@ -115,23 +114,22 @@ def test_long_runs_of_empty_linear_buckets_are_one_line() -> None:
 def test_columns_widen_as_time_goes_on() -> None:
     # GIVEN values over a longer and longer time
     rng = np.random.default_rng(7)
-    columns, heat, histogram = Columns(1000), HeatMap(Scale()), Histogram(Scale())
+    columns, histogram = Columns(1000), Histogram(Scale())
     times: list[int] = []
     for length in (10**6, 10**8, 10**9, 10**11):
         more = 1000 + rng.integers(0, length, 50)
         values = rng.integers(0, 5000, 50)
         at, merged = columns.of(more)
         if merged > 1:
-            heat.merge(min(merged, MOST_COLUMNS))
-        heat.add(values, at)
-        histogram.add(values)
+            histogram.merge_columns(min(merged, MOST_COLUMNS))
+        histogram.add(values, at)
         times += more.tolist()
     # THEN none is lost, and each is in the column of its time
-    assert heat.counts.sum(axis=1).tolist() == histogram.counts.tolist()
+    assert histogram.cells.sum(axis=1).tolist() == histogram.counts.tolist()
     expected = np.bincount((np.array(times) - 1000) // columns.width, minlength=MOST_COLUMNS)
-    assert heat.counts.sum(axis=0).tolist() == expected.tolist()
+    assert histogram.cells.sum(axis=0).tolist() == expected.tolist()
     assert columns.used <= MOST_COLUMNS
-    assert not heat.counts[:, columns.used :].any()
+    assert not histogram.cells[:, columns.used :].any()
 
 
 def asked(done: Any) -> dict[str, Any]:
@@ -186,9 +184,7 @@ def test_windows_do_not_matter(measure: Measure, seed: int) -> None:
         found = Histograms(trace.context, Choice(trace.context), Question(measure))
         for window in trace.lifecycles(size):
             found.add(window)
-        counted.append(
-            {k: (g.histogram.counts.tolist(), g.histogram.total) for k, g in found.groups.items()}
-        )
+        counted.append({k: (g.counts.tolist(), g.total) for k, g in found.groups.items()})
     assert counted[0] == counted[1]
 
 
@@ -225,7 +221,7 @@ def test_depth_is_what_every_pair_says() -> None:
         for window in join(tables.windows, tables.context, tables.account).windows:
             distribution.add(window)
         for group in distribution.groups.values():
-            found.update(dict(enumerate(group.histogram.counts.tolist())))
+            found.update(dict(enumerate(group.counts.tolist())))
         # THEN it is what every pair of I/Os says
         assert found == expected, path.stem
 

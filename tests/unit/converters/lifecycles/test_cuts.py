@@ -258,7 +258,7 @@ def outcome_of(
     finder = Finder(Choice(first.context, **how), wanted)
     for _ in first.lifecycles(on_window=finder.watch, window_events=200, small=True):
         pass
-    selection = Selection(Choice(second.context, **how), finder.found())
+    selection = Selection(Choice(second.context, **how), wanted, finder.found())
     return told(bios_of(second, selection, window_events=200, small=True))
 
 
