@@ -7,14 +7,25 @@ columns (`records`) are the same bytes in a fraction of the time; `docs/otf2.md`
 
 import ctypes
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from biotrail.converters.outputs.otf2.records import CHUNK_BYTES, EventFile, Records, check_room
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.outputs.otf2.records import (
+    CHUNK_BYTES,
+    Attribute,
+    Column,
+    EventFile,
+    Shape,
+    check_room,
+    encode,
+)
 from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.strings import characters, shown
 
@@ -37,19 +48,6 @@ def library() -> ModuleType:
         raise ConversionError(
             f"OTF2 output needs the otf2 package ({error}): pip install 'biotrail[otf2]'"
         ) from error
-
-
-def check_directory(directory: Path) -> None:
-    """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
-    try:
-        if not directory.parent.is_dir():
-            raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
-        if directory.exists() and not directory.is_dir():
-            raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
-        if directory.exists() and any(directory.iterdir()):
-            raise OutputError(f"{directory} is not empty: name another directory or remove it")
-    except OSError as error:
-        raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
 
 
 class _Quiet:
@@ -86,7 +84,18 @@ class Archive:
         where the otf2 package is not installed; then no file is left.
         """
         self.lib: Any = library()
-        check_directory(directory)
+        try:
+            if not directory.parent.is_dir():
+                parent = directory.parent
+                raise OutputError(f"{directory}: {parent} is no directory, create it first")
+            if directory.exists() and not directory.is_dir():
+                raise OutputError(
+                    f"{directory} is no directory: OTF2 archives are, name another path"
+                )
+            if directory.exists() and any(directory.iterdir()):
+                raise OutputError(f"{directory} is not empty: name another directory or remove it")
+        except OSError as error:
+            raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
         self._existed = directory.exists()
         self.directory = directory
         self.anchor = directory / f"{NAME}.otf2"
@@ -163,7 +172,23 @@ class Archive:
             self._files[location] = EventFile(self.directory / NAME / f"{location}.evt")
         return self._files[location]
 
-    def write(self, file: EventFile, records: Records) -> None:
+    def append(
+        self,
+        location: int,
+        time: I64,
+        shape: Column,
+        shapes: Mapping[int, Shape],
+        columns: Mapping[str, Column],
+        attributes: Iterable[tuple[Attribute, Column, Bool]] = (),
+    ) -> None:
+        """Append a location's next events (n,), at least one, in order of time (ns), to its file.
+
+        shape, shapes, columns, attributes: as for `encode`.
+        """
+        file = self.event_file(location)
+        timed = np.diff(time, prepend=-1) != 0
+        timed[0] = time[0] != file.time
+        records = encode(time, timed, shape, shapes, columns, attributes)
         with self._explained():
             file.write(records)
 

@@ -2,7 +2,6 @@
 """Attributes: what an archive's I/O events carry besides OTF2's own fields."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -68,57 +67,49 @@ AttributeColumn = tuple[Attribute, Column, Bool]
 """An attribute, its value for each event (n,), and which events (n,) have it."""
 
 
-@dataclass
-class Attributes:
-    """Derives attributes from events. string: returns a text's number in the archive."""
-
-    context: Context
-    string: Callable[[str], int]
-
-    def of(self, events: EventArray, ops: U32, *, bios: bool) -> Iterator[AttributeColumn]:
-        """Yield each attribute, its values (n,), and which events (n,) have it.
-
-        events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
-        NO_STRING: OTF2's mode says it. bios: whether the events are of bios or of requests:
-        "fragments" or "bios" is the number of pieces. MEANINGS describes the attributes; an event
-        for which one has its usual value lacks it. Begin events have sector, op, tid, comm, parent
-        and own, end events request, pieces, requeues, error (Complete only), certainty, absorbed by
-        and doubtful; any may be truncated.
-        """
-        phase, flags = events["phase"], events["flags"]
-        begin = phase == Phase.BEGIN
-        for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
-            yield attribute(name, column, begin & (column != _NONE[name]))
-        yield attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
-        yield attribute("parent", events["link"], begin & (events["link"] != NEVER))
-        yield attribute("own", np.ones_like(flags), flags & OWN > 0)
-        end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
-        yield attribute("request", events["link"], end & (events["link"] != NEVER))
-        name = "fragments" if bios else "bios"
-        yield attribute(name, events["pieces"], end & (events["pieces"] > 1))
-        yield attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
-        failed = events["status"] != 0
-        yield self._named("error", events["status"], failed, self.context.status_name)
-        doubted = end & (events["certainty"] != Certainty.EXACT)
-        certainties = [certainty.name.lower() for certainty in Certainty]
-        yield self._named("certainty", events["certainty"], doubted, certainties.__getitem__)
-        yield attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
-        absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
-        yield attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
-        yield attribute("doubtful", np.ones_like(flags), flags & DOUBTFUL > 0)
-
-    def _named(
-        self, name: str, values: Column, has: Bool, text: Callable[[int], str]
-    ) -> AttributeColumn:
-        """Return an attribute with the numbers of the values' texts, new ones in the archive."""
-        strings = np.zeros(len(values), dtype=np.uint32)
-        for value in np.unique(values[has]).tolist():
-            strings[values == value] = self.string(text(value))
-        return attribute(name, strings, has)
-
-
 _NONE = {"sector": NO_SECTOR, "op": NO_STRING, "tid": 0}
 """Values for which an attribute is left out."""
+
+
+def operation_attributes(
+    events: EventArray, ops: U32, context: Context, string: Callable[[str], int], *, bios: bool
+) -> Iterator[AttributeColumn]:
+    """Yield each attribute of operations, its values (n,), and which events (n,) have it.
+
+    events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
+    NO_STRING: OTF2's mode says it. string: returns a text's number in the archive. bios: whether
+    the events are of bios or of requests: "fragments" or "bios" is the number of pieces. MEANINGS
+    describes the attributes; an event for which one has its usual value lacks it. Begin events have
+    sector, op, tid, comm, parent and own, end events request, pieces, requeues, error (Complete
+    only), certainty, absorbed by and doubtful; any may be truncated.
+    """
+    phase, flags = events["phase"], events["flags"]
+    begin = phase == Phase.BEGIN
+    for name, column in (("sector", events["detail"]), ("op", ops), ("tid", events["tid"])):
+        yield attribute(name, column, begin & (column != _NONE[name]))
+    yield attribute("comm", events["comm"], begin & (events["comm"] != NO_STRING))
+    yield attribute("parent", events["link"], begin & (events["link"] != NEVER))
+    yield attribute("own", np.ones_like(flags), flags & OWN > 0)
+    end = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
+    yield attribute("request", events["link"], end & (events["link"] != NEVER))
+    name = "fragments" if bios else "bios"
+    yield attribute(name, events["pieces"], end & (events["pieces"] > 1))
+    yield attribute("requeues", events["requeues"], end & (events["requeues"] > 0))
+    status, certainty = events["status"], events["certainty"]
+    certainties = [certainty.name.lower() for certainty in Certainty]
+    named: tuple[tuple[str, Column, Bool, Callable[[int], str]], ...] = (
+        ("error", status, status != 0, context.status_name),
+        ("certainty", certainty, end & (certainty != Certainty.EXACT), certainties.__getitem__),
+    )
+    for name, values, has, text in named:
+        strings = np.zeros(len(values), dtype=np.uint32)
+        for value in np.unique(values[has]).tolist():
+            strings[values == value] = string(text(value))
+        yield attribute(name, strings, has)
+    yield attribute("truncated", np.ones_like(flags), flags & TRUNCATED > 0)
+    absorbed = (phase == Phase.CANCELLED) & (events["detail"] > 0)
+    yield attribute("absorbed by", events["detail"] - np.uint64(1), absorbed)
+    yield attribute("doubtful", np.ones_like(flags), flags & DOUBTFUL > 0)
 
 
 def attribute(name: str, values: Column, has: Bool) -> AttributeColumn:

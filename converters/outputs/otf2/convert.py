@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, LossWindows, Requests
+from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, Requests
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.definitions import define
 from biotrail.converters.outputs.otf2.events import (
@@ -27,8 +27,7 @@ from biotrail.converters.outputs.otf2.events import (
 )
 from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
 from biotrail.converters.outputs.otf2.handles import BIOS, COUNTERS, REQUESTS, Handles, Location
-from biotrail.converters.outputs.otf2.pairs import PairLocations
-from biotrail.converters.outputs.otf2.threads import Threads
+from biotrail.converters.outputs.otf2.threads import PairLocations, Threads
 from biotrail.converters.outputs.otf2.writer import Writer
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -74,8 +73,8 @@ class _Conversion:
         self._hold_events = hold_events
         self.handles = Handles()
         self._writer = Writer(archive, self.handles, context)
-        self._threads = Threads(archive, self.handles, context)
-        self._pairs = PairLocations(archive, self.handles, context)
+        self._threads = Threads(self._writer)
+        self._pairs = PairLocations(self._writer)
         self._queues: dict[Location, Queue] = {}
         self._gauges: dict[Location, Gauges] = {}
         """Counters of a disk, by the location of its bios."""
@@ -94,9 +93,13 @@ class _Conversion:
         self.summary.bios += len(window.bios)
         self.summary.requests += len(window.requests)
         loss = window.loss
-        for row in range(len(loss)):
-            start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
-            self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
+        columns = (loss.start, loss.end, loss.count, loss.kind, loss.cpu)
+        for start, end, count, kind, cpu in zip(*(c.tolist() for c in columns), strict=True):
+            known = BY_KIND[Kind(kind)] if kind in set(Kind) else None
+            what = f"{known.name} ({known.letter}) events" if known else "events"
+            text = f"lost: {'an unknown number of' if count < 0 else count} {what}"
+            text += f" on CPU {cpu}" if cpu >= 0 else ""
+            self._markers.append((start, max(end - start, 0), text))
             self.summary.lost += max(count, 0)
             self.summary.lost_unknown += count < 0
         new = [self._archive.string(comm) for comm in window.tasks.comm[len(self._comms) :]]
@@ -132,15 +135,14 @@ class _Conversion:
             self._write(location, queue.take())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
-        summary, threads, pairs = self.summary, self._threads, self._pairs
-        summary.calls, summary.call_operations = threads.calls, threads.operations
-        summary.pairs = pairs.pairs
-        for written in (threads, pairs):
-            summary.moved += written.moved
-            if written.first_ns != NEVER:
-                first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
-                summary.first_ns = min(first, written.first_ns)
-                summary.last_ns = max(summary.last_ns, written.last_ns)
+        summary, written = self.summary, self._writer
+        summary.calls, summary.call_operations = self._threads.calls, self._threads.operations
+        summary.pairs = self._pairs.pairs
+        summary.moved += written.moved
+        if written.first_ns != NEVER:
+            first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
+            summary.first_ns = min(first, written.first_ns)
+            summary.last_ns = max(summary.last_ns, written.last_ns)
         for location, gauges in self._gauges.items():
             self._samples(location, gauges.finish(self.summary.last_ns))
         if not self.handles.locations:  # readers require one
@@ -185,15 +187,6 @@ class _Conversion:
 
 def _latest(ops: Operations) -> int:
     return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
-
-
-def _loss_text(loss: LossWindows, row: int) -> str:
-    """Return a loss window's text: `lost: 5 issue (D) events on CPU 1`."""
-    count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
-    known = Kind(kind) if kind in set(Kind) else None
-    what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
-    number = "an unknown number of" if count < 0 else str(count)
-    return f"lost: {number} {what}" + (f" on CPU {cpu}" if cpu >= 0 else "")
 
 
 def convert(

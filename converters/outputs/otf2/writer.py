@@ -6,18 +6,17 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, OP_MASK, U8, U32, U64, Bool
+from biotrail.converters.events.distinct import distinct_values
+from biotrail.converters.events.tables import I64, NEVER, OP_MASK, U8, U32, U64
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import UINT64, AttributeColumn, Attributes
+from biotrail.converters.outputs.otf2.attributes import (
+    UINT64,
+    AttributeColumn,
+    operation_attributes,
+)
 from biotrail.converters.outputs.otf2.events import BLOCKING, NO_STRING, EventArray, Phase
 from biotrail.converters.outputs.otf2.handles import BIOS, Handles, Location
-from biotrail.converters.outputs.otf2.records import (
-    Column,
-    EventFile,
-    Field,
-    Shape,
-    encode,
-)
+from biotrail.converters.outputs.otf2.records import Column, Field, Shape
 
 WRITE_EVENTS = 16_384
 """Events encoded at once: few enough for a CPU's cache."""
@@ -70,32 +69,36 @@ class Writer:
 
     def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
         """handles: numbers the I/O handles that events refer to."""
-        self._archive = archive
-        self._handles = handles
-        self._context = context
-        self._attributes = Attributes(context, archive.string)
+        self.archive, self.handles, self.context = archive, handles, context
+        self._last: dict[int, int] = {}
+        """Per location of `in_turn`: time (ns) of its newest event."""
+        self.moved = 0
+        """Times that `in_turn` moved to keep OTF2's order."""
+        self.first_ns = self.last_ns = NEVER
+        """Times (ns) of the earliest and of the latest event of `in_turn`."""
 
     def operations(self, location: Location, events: EventArray) -> None:
         """Append a location's next events, in order of time, to its event file."""
+        string, bios = self.archive.string, location.layer == BIOS
         for start in range(0, len(events), WRITE_EVENTS):
             batch = events[start : start + WRITE_EVENTS]
-            file = self._archive.event_file(location.number)
-            time, bios = batch["time"], location.layer == BIOS
-            mode, names = modes(batch, self._context)
-            strings = [self._archive.string(name) if name else NO_STRING for name in names]
+            mode, names = modes(batch, self.context)
+            strings = [string(name) if name else NO_STRING for name in names]
             ops = np.array(strings, dtype=np.uint32)[batch["opf"] & OP_MASK]
             way = np.where(batch["flags"] & BLOCKING, 0, _NON_BLOCKING).astype(np.uint32)
+            devs, _, codes = distinct_values(batch["dev"])
+            handles = [self.handles.number(location, dev) for dev in devs.tolist()]
             columns: dict[str, Column] = {
-                HANDLE.name: self._handle(location, batch["dev"]),
+                HANDLE.name: np.array(handles, dtype=np.uint32)[codes],
                 MODE.name: mode,
                 WAY.name: way,
                 BYTES.name: batch["bytes"],
                 ID.name: batch["number"].astype(np.uint64),
             }
-            attributes = self._attributes.of(batch, ops, bios=bios)
-            timed, phase = stamped(time, file), batch["phase"]
-            records = encode(time, timed, phase, OPERATION_SHAPES, columns, attributes)
-            self._archive.write(file, records)
+            attributes = operation_attributes(batch, ops, self.context, string, bios=bios)
+            time, phase = batch["time"], batch["phase"]
+            number = location.number
+            self.archive.append(number, time, phase, OPERATION_SHAPES, columns, attributes)
 
     def samples(self, location: Location, metric: U32, time: I64, value: U64) -> None:
         """Append samples of counters, in order of time, to a location's event file.
@@ -103,7 +106,6 @@ class Writer:
         metric: number of each sample's counter (`Handles.metric`); time: ns; value: in the
         counter's unit.
         """
-        file = self._archive.event_file(location.number)
         columns: dict[str, Column] = {
             _METRIC.name: metric,
             _VALUES.name: np.ones(len(time), dtype=np.uint8),
@@ -111,43 +113,9 @@ class Writer:
             _VALUE.name: value,
         }
         shape = np.zeros(len(time), dtype=np.uint8)
-        records = encode(time, stamped(time, file), shape, METRIC_SHAPES, columns, ())
-        self._archive.write(file, records)
+        self.archive.append(location.number, time, shape, METRIC_SHAPES, columns)
 
-    def _handle(self, location: Location, devs: U32) -> U32:
-        """Return the number of each event's I/O handle (n,); new handles get the next numbers."""
-        if (devs == devs[0]).all():
-            return np.full(len(devs), self._handles.number(location, int(devs[0])), dtype=np.uint32)
-        distinct, codes = np.unique(devs, return_inverse=True)
-        numbers = [self._handles.number(location, int(dev)) for dev in distinct]
-        return np.array(numbers, dtype=np.uint32)[codes]
-
-
-def stamped(time: I64, file: EventFile) -> Bool:
-    """Mark events that need a time stamp: bool (n,), True for another time than the event before.
-
-    time: ns (n,) of the location's next events; the first is compared with the newest event of
-    `file`.
-    """
-    timed = np.ones(len(time), dtype=np.bool_)
-    timed[1:] = time[1:] != time[:-1]
-    timed[:1] = time[:1] != file.time
-    return timed
-
-
-class InTurn:
-    """Writes events of locations whose times may go back, which OTF2 does not allow."""
-
-    def __init__(self, archive: Archive) -> None:
-        self._archive = archive
-        self._last: dict[int, int] = {}
-        """Per location: time (ns) of its newest event."""
-        self.moved = 0
-        """Times that were moved to keep OTF2's order."""
-        self.first_ns = self.last_ns = NEVER
-        """Times (ns) of the earliest and of the latest event."""
-
-    def _put(
+    def in_turn(
         self,
         location: int,
         time: I64,
@@ -156,12 +124,14 @@ class InTurn:
         columns: Mapping[str, Column],
         attributes: Iterable[AttributeColumn],
     ) -> None:
-        """Write events of a location, by its number, behind what it has, in the given order."""
-        file = self._archive.event_file(location)
+        """Append events of a location, by its number, in the given order.
+
+        Their times may go back, also behind the location's last one, which OTF2 does not allow:
+        such a time is moved.
+        """
         ordered = np.maximum(np.maximum.accumulate(time), self._last.get(location, 0))
         self.moved += int((ordered != time).sum())
         first, last = int(ordered[0]), int(ordered[-1])
         self._last[location], self.last_ns = last, max(self.last_ns, last)
         self.first_ns = first if self.first_ns == NEVER else min(first, self.first_ns)
-        records = encode(ordered, stamped(ordered, file), phase, shapes, columns, attributes)
-        self._archive.write(file, records)
+        self.archive.append(location, ordered, phase, shapes, columns, attributes)
