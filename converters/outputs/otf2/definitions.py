@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import (
-    ATTRIBUTES,
-    MEANINGS,
-    PAIR_MEANINGS,
-    PATH_MEANINGS,
-)
-from biotrail.converters.outputs.otf2.gauges import GAUGES
 from biotrail.converters.outputs.otf2.handles import (
     BIOS,
     CALLS,
     COUNTERS,
+    GAUGES,
     PAIRS,
     REQUESTS,
     Handles,
+)
+from biotrail.converters.outputs.otf2.writer import (
+    ATTRIBUTES,
+    MEANINGS,
+    PAIR_MEANINGS,
+    PATH_MEANINGS,
 )
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.strings import shown

@@ -78,17 +78,6 @@ class Operations(Table):
     """As `Bios.gone`."""
 
 
-def _names(task: I32, comms: U32) -> U32:
-    """Return the number of each task's name (n,), NO_STRING where it is not known.
-
-    comms: per row of the log's table of tasks, the name's number.
-    """
-    named = (task >= 0) & (task < len(comms))
-    names = np.full(len(task), NO_STRING, dtype=np.uint32)
-    names[named] = comms[task[named]]
-    return names
-
-
 _SAME = (
     *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
     *("gone", "parent", "requeues", "certainty", "doubtful"),
@@ -102,6 +91,9 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
     comms: per row of the window's tasks, the number of the thread's name in the archive. The begin
     of a cut, at which the bio was in flight, is one of its known times.
     """
+    named = (bios.task >= 0) & (bios.task < len(comms))
+    comm = np.full(len(bios), NO_STRING, dtype=np.uint32)
+    comm[named] = comms[bios.task[named]]
     return Operations(
         **{name: getattr(bios, name) for name in _SAME},
         disk=bios.dev,
@@ -112,7 +104,7 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
         absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
         request=bios.request,
         tid=bios.tid,
-        comm=_names(bios.task, comms),
+        comm=comm,
         pieces=bios.fragments,
     )
 
@@ -367,7 +359,14 @@ class Queue:
         if not self._parts:
             return np.empty(0, dtype=EVENT)
         events = _joined(self._parts)
-        order = _time_order(events)
+        order = np.argsort(events["time"], kind="stable")
+        time = events["time"][order]
+        same = time[1:] == time[:-1]
+        if same.any():  # equal times are few: only these are sorted by three keys
+            tied = np.append(False, same) | np.append(same, False)
+            some = order[tied]
+            keys = events["phase"][some], events["number"][some], events["time"][some]
+            order[tied] = some[np.lexsort(keys)]
         ready = int(np.searchsorted(events["time"][order], edge))
         out, rest = _taken(events, order[:ready]), _taken(events, order[ready:])
         self._parts, self.held = ([rest] if len(rest) else []), len(rest)
@@ -391,18 +390,3 @@ def _joined(parts: list[EventArray]) -> EventArray:
 
 def _taken(events: EventArray, rows: I64) -> EventArray:
     return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
-
-
-def _time_order(events: EventArray) -> I64:
-    order = np.argsort(events["time"], kind="stable")
-    time = events["time"][order]
-    same = time[1:] == time[:-1]
-    if same.any():
-        # Equal times are few: sort only these by three keys.
-        tied = np.zeros(len(order), dtype=np.bool_)
-        tied[1:] |= same
-        tied[:-1] |= same
-        some = order[tied]
-        keys = events["phase"][some], events["number"][some], events["time"][some]
-        order[tied] = some[np.lexsort(keys)]
-    return order

@@ -3,7 +3,22 @@
 
 from dataclasses import dataclass
 
-from biotrail.converters.outputs.otf2.gauges import GAUGES
+
+@dataclass(frozen=True)
+class Gauge:
+    """A counter that every disk has."""
+
+    name: str
+    meaning: str
+    unit: str
+
+
+GAUGES = (
+    Gauge("queued", "Q to D: bios queued and not yet issued", "bios"),
+    Gauge("in device", "D to C: bios issued and not yet complete", "bios"),
+    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s"),
+    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s"),
+)
 
 BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
 """Kinds of a device's locations; the first two are layers, each an I/O paradigm."""

@@ -22,7 +22,6 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     WaitCause,
 )
-from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
 from biotrail.converters.outputs.otf2.handles import CALLS
 from biotrail.converters.outputs.otf2.records import Column, Shape
 from biotrail.converters.outputs.otf2.writer import (
@@ -36,7 +35,9 @@ from biotrail.converters.outputs.otf2.writer import (
     WAY,
     WRITE,
     WRITE_EVENTS,
+    AttributeColumn,
     Writer,
+    attribute,
 )
 from biotrail.converters.sites.pair_names import DrawnPairs, PairNames
 from biotrail.recorder.schema.syscalls import numbers

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -339,27 +340,15 @@ class Ranking:
     def choose_of(self, key: I64, latency: I64) -> I64:
         """Return the indices of the slowest so far of each key, as `choose` does. latency: ns."""
         chosen = []
-        for one in _few_distinct(key):
+        for one in names_of(key).tolist():
             rows = np.flatnonzero(key == one)
-            kept = self._kept.get(int(one), np.zeros(0, dtype=np.int64))
+            kept = self._kept.get(one, np.zeros(0, dtype=np.int64))
             if len(kept) == self.most:
                 rows = rows[latency[rows] > kept.min()]
             both = np.concatenate([kept, latency[rows]])
             if len(both) > self.most:
                 order = np.argsort(-both, kind="stable")[: self.most]
                 both, rows = both[order], rows[np.sort(order[order >= len(kept)]) - len(kept)]
-            self._kept[int(one)] = both
+            self._kept[one] = both
             chosen.append(rows)
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
-
-
-def _few_distinct(key: I64) -> I64:
-    """Return the distinct values of `key` (n,), of which there are few, without sorting it."""
-    found = []
-    rest = key
-    while len(rest):
-        found.append(rest[0])
-        rest = rest[rest != rest[0]]
-        if len(found) == 16:
-            return np.unique(key)
-    return np.array(found, dtype=np.int64)

@@ -288,7 +288,7 @@ class CounterWriter:
             stream = self._streams.add(descriptor, "", int(times[0]))
             self._stream_of[name, dev] = stream
             self._file.packets(self._tree.announcements())
-        self._file.write(self._streams.prepare(np.array([stream])))
+        self._file.packets(self._streams.prepare(np.array([stream])))
         since = np.diff(times, prepend=self._streams.last[stream])
         sequence = int(self._streams.sequence[stream])
         self.last = max(self.last, int(times[-1]))

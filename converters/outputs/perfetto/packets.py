@@ -127,13 +127,14 @@ class PacketFile:
         self._summary = summary
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
-        """Write packets on the log's own sequence.
+        """Write packets: on the log's own sequence, unless they say which one.
 
-        They get its id and, where their flags are 0, SEQ_NEEDS_INCREMENTAL_STATE.
+        Where their flags are 0, they get SEQ_NEEDS_INCREMENTAL_STATE.
         """
         trace = Trace(packet=packets)
         for packet in trace.packet:
-            packet.trusted_packet_sequence_id = self._sequence
+            if not packet.trusted_packet_sequence_id:
+                packet.trusted_packet_sequence_id = self._sequence
             if not packet.sequence_flags:
                 packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
         self.write(trace.SerializeToString())

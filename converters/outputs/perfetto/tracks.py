@@ -14,7 +14,6 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     ClockSnapshot,
     InternedData,
-    Trace,
     TracePacket,
     TrackDescriptor,
 )
@@ -339,8 +338,8 @@ class Streams:
         self._defined[:] = False
         self._current += 1
 
-    def prepare(self, stream: I64, slices: Slices | None = None) -> bytes:
-        """Return, encoded, the packets that must precede new packets of streams.
+    def prepare(self, stream: I64, slices: Slices | None = None) -> list[TracePacket]:
+        """Return the packets that must precede new packets of streams.
 
         stream: distinct indices of streams, or with `slices` per slice (n,) that of its own. The
         packets are a reset, with names and clocks, of each stream whose names or clocks are
@@ -359,12 +358,38 @@ class Streams:
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
-        if slices is not None:
-            packets += self._define_strings(slices, stream)
-            if slices.callstack is not None:
-                packets += self._define_stacks(stream, slices.callstack)
-        encoded: bytes = Trace(packet=packets).SerializeToString()
-        return encoded
+        if slices is None:
+            return packets
+        wanted = np.zeros((len(self.tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
+        for column in slices.columns:
+            if column.tag == STRING:
+                here = stream if column.at is None else stream[column.at]
+                wanted[here, column.values.astype(np.int64)] = True
+        wanted[:, 0] = False
+        if wanted.shape[1] > self._defined.shape[1]:
+            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
+            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
+        known = self._defined[: len(wanted), : wanted.shape[1]]
+        new = wanted & ~known
+        known |= wanted
+        texts = list(self.drawing.strings.known)
+        for index in np.flatnonzero(new.any(axis=1)).tolist():
+            packet = self._packet(index)
+            for iid in np.flatnonzero(new[index]).tolist():
+                packet.interned_data.debug_annotation_string_values.add(
+                    iid=iid, str=texts[iid - 1].encode()
+                )
+            packets.append(packet)
+        if slices.callstack is not None:
+            pairs = np.unique(stream << 32 | slices.callstack.astype(np.int64))
+            for part in np.split(pairs, np.flatnonzero(np.diff(pairs >> 32)) + 1):
+                index = int(part[0] >> 32)
+                packet = self._packet(index)
+                defined = self._defined_stacks.setdefault(index, set())
+                self.callstacks.define(packet.interned_data, (part & 0xFFFFFFFF).tolist(), defined)
+                if packet.interned_data.callstacks:
+                    packets.append(packet)
+        return packets
 
     def _begin(self, index: int) -> list[TracePacket]:
         """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
@@ -402,38 +427,6 @@ class Streams:
             if (category, iid) in self._used:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
         return [head, clock]
-
-    def _define_strings(self, slices: Slices, stream: I64) -> Iterator[TracePacket]:
-        wanted = np.zeros((len(self.tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
-        for column in slices.columns:
-            if column.tag == STRING:
-                here = stream if column.at is None else stream[column.at]
-                wanted[here, column.values.astype(np.int64)] = True
-        wanted[:, 0] = False
-        if wanted.shape[1] > self._defined.shape[1]:
-            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
-            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
-        known = self._defined[: len(wanted), : wanted.shape[1]]
-        new = wanted & ~known
-        known |= wanted
-        texts = list(self.drawing.strings.known)
-        for index in np.flatnonzero(new.any(axis=1)).tolist():
-            packet = self._packet(index)
-            for iid in np.flatnonzero(new[index]).tolist():
-                packet.interned_data.debug_annotation_string_values.add(
-                    iid=iid, str=texts[iid - 1].encode()
-                )
-            yield packet
-
-    def _define_stacks(self, stream: I64, ids: U64) -> Iterator[TracePacket]:
-        pairs = np.unique(stream << 32 | ids.astype(np.int64))
-        for part in np.split(pairs, np.flatnonzero(np.diff(pairs >> 32)) + 1):
-            index = int(part[0] >> 32)
-            packet = self._packet(index)
-            defined = self._defined_stacks.setdefault(index, set())
-            self.callstacks.define(packet.interned_data, (part & 0xFFFFFFFF).tolist(), defined)
-            if packet.interned_data.callstacks:
-                yield packet
 
     def _packet(self, index: int) -> TracePacket:
         sequence = int(self.sequence[index])

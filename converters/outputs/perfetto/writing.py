@@ -242,7 +242,7 @@ class SliceWriter:
         if not len(slices):
             return
         self._file.packets(self._tree.announcements())
-        self._file.write(self._streams.prepare(stream, slices))
+        self._file.packets(self._streams.prepare(stream, slices))
         for data in encode(slices, stream, self._streams.sequence, self._streams.last):
             self._file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
@@ -278,7 +278,7 @@ class SliceWriter:
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self._file.write(self._streams.prepare(stream))
+        self._file.packets(self._streams.prepare(stream))
         since = np.maximum(end - self._streams.last[stream], 0)
         out = np.empty(_PACKET * len(since), dtype=np.uint8)
         self._file.write(out.data[: loops.encode_ends(since, self._streams.sequence[stream], out)])
