@@ -93,7 +93,9 @@ def write(
             if count:
                 put(group, first)
                 summary.events += count
-                summary.kinds += _counted(group)
+                counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
+                for kind in np.flatnonzero(counts).tolist():
+                    summary.kinds[BY_KIND[Kind(kind)].letter] += int(counts[kind])
         wait()
         account.events = summary.events
         account.kinds = dict(summary.kinds)
@@ -179,13 +181,6 @@ def _groups(
             on_progress(part.offset)
     if group:
         yield group
-
-
-def _counted(group: list[Part]) -> Counter[str]:
-    counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
-    return Counter(
-        {BY_KIND[Kind(kind)].letter: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()}
-    )
 
 
 Put = Callable[[list[Part], int], None]
