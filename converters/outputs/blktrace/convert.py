@@ -62,10 +62,11 @@ def write(
             device = encoded.head["device"]
             for dev in np.unique(device).tolist():
                 if dev not in sets:
-                    sets[dev] = _Set(dev, _prefix(dev, context, out_prefix), context)
+                    sets[dev] = _Set(dev, out_prefix, context)
                 sets[dev].add(encoded.take(np.flatnonzero(device == dev)), tasks)
-        for files in sets.values():
-            files.fill()
+        for files in sets.values():  # blkparse stops at the first missing file
+            for cpu in set(range(max(files.paths, default=0))) - set(files.paths):
+                files.append(cpu, b"")
         if len(sets) == 1 and not out_prefix.is_dir():
             next(iter(sets.values())).rename(out_prefix)
     except BaseException:
@@ -78,23 +79,18 @@ def write(
     return summary
 
 
-def _prefix(dev: int, context: Context, asked: Path) -> Path:
-    """Return the prefix of a device's files.
-
-    A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
-    becomes `_`, and what cannot be printed is escaped.
-    """
-    entry = context.devices.get(dev, {})
-    name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
-    return asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
-
-
 class _Set:
     """One device's files, one per CPU, which are open only during a write."""
 
-    def __init__(self, dev: int, prefix: Path, context: Context) -> None:
-        """Write a note of the wall clock to CPU 0's file if the log has a clock reading."""
-        self.prefix = prefix
+    def __init__(self, dev: int, asked: Path, context: Context) -> None:
+        """Write a note of the wall clock to CPU 0's file if the log has a clock reading.
+
+        asked: directory or prefix of the set. A device without a name in the log's header is named
+        by its numbers, `8_0`; in a name `/` becomes `_`, and what cannot be printed is escaped.
+        """
+        entry = context.devices.get(dev, {})
+        name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
+        self.prefix = asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
         self.bytes = 0
         self._dev = dev
         self.paths: dict[int, Path] = {}
@@ -106,7 +102,7 @@ class _Set:
             seconds, rest = divmod(int(clock["realtime"]), 10**9)
             words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4").tobytes()
             record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words)
-            self._append(0, pack(record.head, record.pdu))
+            self.append(0, pack(record.head, record.pdu))
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
         """Append events of this device, in order of time, with notes for new thread names."""
@@ -120,7 +116,7 @@ class _Set:
         pdu = np.concatenate([e.pdu for e in records])[order]
         for cpu in np.unique(head["cpu"]).tolist():
             rows = np.flatnonzero(head["cpu"] == cpu)
-            self._append(cpu, pack(head[rows], pdu[rows]))
+            self.append(cpu, pack(head[rows], pdu[rows]))
 
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
         """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
@@ -151,12 +147,6 @@ class _Set:
             )
         return notes
 
-    def fill(self) -> None:
-        """Add empty files for CPUs without events: blkparse stops at the first missing file."""
-        for cpu in range(max(self.paths, default=0)):
-            if cpu not in self.paths:
-                self._append(cpu, b"")
-
     def rename(self, prefix: Path) -> None:
         """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `paths`.
 
@@ -174,7 +164,7 @@ class _Set:
             self.paths[cpu] = target
         self.prefix = prefix
 
-    def _append(self, cpu: int, data: bytes) -> None:
+    def append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`.
 
         `paths` has the file once it was created.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, Bool
+from biotrail.converters.events.tables import I64, NO_CPU, U16, U32, Bool
 from biotrail.converters.inputs.blktrace.format import (
     CATEGORY_SHIFT,
     MAGIC,
@@ -168,8 +168,14 @@ class Encoder:
         category[of_request & passthrough] |= np.uint32(Category.PC)
         head["action"] = act | category << np.uint32(CATEGORY_SHIFT)
         head["pid"] = self._pid(events)
+        # Negative statuses are errnos already; a positive one that is not known becomes -EIO.
+        status = events.status
+        error = np.where(status < 0, status, 0)
+        for code, errno in ERRNO.items():
+            error[status == code] = -errno
+        error[(status > 0) & (error == 0)] = -ERRNO[IOERR]
         ended = np.isin(kind, (Kind.C, Kind.BIO_COMPLETE))
-        head["error"] = np.where(ended, _errors(events.status), 0)
+        head["error"] = np.where(ended, error, 0)
 
     def _is(self, opf: U32, names: frozenset[str] | set[str]) -> Bool:
         """Mark the operations (n,) whose name is in `names`."""
@@ -257,19 +263,6 @@ def _numbers(recorded: I64, following: int) -> I64:
     # Numbers below `following` were used in earlier windows of this CPU.
     begin = int(offset[0]) if following == 1 else following
     return place + take_or(offset, last, begin)
-
-
-def _errors(status: I32) -> NDArray[np.int16]:
-    """Return negative errnos (n,), int16, for blk_status_t values; 0 for 0.
-
-    Negative values are errnos already; a positive one that is no known status becomes -EIO.
-    """
-    error = np.where(status < 0, status, 0)
-    for number, errno in ERRNO.items():
-        error[status == number] = -errno
-    unknown = (status > 0) & (error == 0)
-    error[unknown] = -ERRNO[IOERR]
-    return error.astype(np.int16)
 
 
 def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:

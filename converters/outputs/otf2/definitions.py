@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write definitions, which events refer to: system tree, locations, files, handles, attributes."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
@@ -130,22 +130,17 @@ class _Definitions:
 
     def regions(self) -> None:
         """Define the regions: calls are functions that do I/O, waits and pairs artificial."""
-        lib = self._lib
-        none = self._text("")
+        lib, none = self._lib, self._text("")
+        pair_role = lib.REGION_ROLE_ARTIFICIAL
+        how = (lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
         for name, number in self._handles.regions.items():
-            waits = name in WAITS
-            role = lib.REGION_ROLE_ARTIFICIAL if waits else lib.REGION_ROLE_FILE_IO
-            known = none if waits else self._text(name)
-            self._region(number, name, known, WAITS.get(name, "system call"), role)
+            title = self._text(name)
+            known, role = (none, pair_role) if name in WAITS else (title, lib.REGION_ROLE_FILE_IO)
+            meaning = self._text(WAITS.get(name, "system call"))
+            self._archive.define("Region", number, title, known, meaning, role, *how)
         for (name, pair, events), number in self._handles.pair_regions.items():
-            meaning = f"{pair}: {events}"
-            self._region(number, name, none, meaning, lib.REGION_ROLE_ARTIFICIAL)
-
-    def _region(self, number: int, name: str, known: int, meaning: str, role: Any) -> None:
-        lib = self._lib
-        texts = (self._text(name), known, self._text(meaning))
-        how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
-        self._archive.define("Region", number, *texts, *how)
+            title, meaning = self._text(name), self._text(f"{pair}: {events}")
+            self._archive.define("Region", number, title, none, meaning, pair_role, *how)
 
     def metrics(self) -> None:
         """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.

@@ -177,7 +177,17 @@ class Threads:
         for mode, names in _MODES.items():
             these = numbers(frozenset(names), self._context.machine)
             modes[np.isin(calls.number, these) & moves] = mode
-        events, moved = call_events(calls, modes, row, waits, self._regions(calls))
+        # The region of a call is that of its name; those of waits there are even without any.
+        keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
+        found, codes = np.unique(keys, return_inverse=True)
+        region, machine = self._handles.region, self._context.machine
+        of_name = [
+            region(name_of_call(key >> 2, bool(key & 1), machine, bool(key & 2)))
+            for key in found.tolist()
+        ]
+        of_call = np.array(of_name, dtype=np.uint32)[codes]
+        regions = of_call, region(BLOCKED), region(RUNNABLE)
+        events, moved = call_events(calls, modes, row, waits, regions)
         self._writer.moved += moved
         tasks = window.tasks
         tids, last = np.unique(calls.tid[::-1], return_index=True)
@@ -205,21 +215,6 @@ class Threads:
                     {name: column[rows] for name, column in columns.items()},
                     [(what, values[rows], has[rows]) for what, values, has in attributes],
                 )
-
-    def _regions(self, calls: Calls) -> tuple[U32, int, int]:
-        """Return the numbers of the regions of calls and waits; new ones get the next numbers.
-
-        A call's is that of its name; those of waits are numbered even where there are none.
-        """
-        keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
-        found, codes = np.unique(keys, return_inverse=True)
-        machine = self._context.machine
-        names = [
-            name_of_call(key >> 2, bool(key & 1), machine, bool(key & 2)) for key in found.tolist()
-        ]
-        region = self._handles.region
-        of_call = np.array([region(name) for name in names], dtype=np.uint32)[codes]
-        return of_call, region(BLOCKED), region(RUNNABLE)
 
     def _columns(
         self, calls: Calls, events: CallEvents, modes: U8, files: I64, number: I64

@@ -23,7 +23,6 @@ from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
 from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
@@ -36,9 +35,11 @@ from biotrail.converters.outputs.perfetto.names import (
     Options,
 )
 from biotrail.converters.outputs.perfetto.packets import (
+    BlockedReasons,
     Facts,
     PacketFile,
     attributes,
+    block_io,
     instant,
     recording_facts,
     system_info,
@@ -372,28 +373,15 @@ def _at_end(window: Lifecycles) -> Lifecycles:
     """
     none, path = np.zeros(0, dtype=np.int64), window.path
     if path is not None:
-        empty = {
-            name: getattr(path, name).take(none)
-            for name in (
-                *("calls", "waits", "interrupts", "steps", "submissions", "commits"),
-                *("open_bios", "open_held"),
-            )
-        }
+        names = ["calls", "waits", "interrupts", "steps", "submissions", "commits"]
+        names += ["open_bios", "open_held"]
+        empty = {name: getattr(path, name).take(none) for name in names}
         path = replace(path, bios=path.open_bios, held=path.open_held, **empty)
-    empty = {
-        name: getattr(window, name).take(none)
-        for name in (
-            *("open_bios", "open_requests", "edges", "bio_stages", "request_stages", "loss"),
-        )
-    }
+    names = ["open_bios", "open_requests", "edges", "bio_stages", "request_stages", "loss"]
+    empty = {name: getattr(window, name).take(none) for name in names}
+    bios, requests = window.open_bios, window.open_requests
     return replace(
-        window,
-        begin=window.end,
-        bios=window.open_bios,
-        requests=window.open_requests,
-        path=path,
-        sites=None,
-        **empty,
+        window, begin=window.end, bios=bios, requests=requests, path=path, sites=None, **empty
     )
 
 
