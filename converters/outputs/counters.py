@@ -96,10 +96,7 @@ class Level:
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back; those after the trace's end (ns) are moved to it.
-
-        No steps may follow.
-        """
+        """Return the samples that were held back; none is after `end`, the trace's (ns)."""
         samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
         samples = _joined(samples, self._pop_rest())
         return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
@@ -163,10 +160,7 @@ class Level:
 
 
 def _changes(samples: Samples, last: float | None) -> tuple[Samples, float | None]:
-    """Return the samples that do not repeat the value before, and the last value.
-
-    last: the value before; None: there was none.
-    """
+    """Return the samples that differ from the one before (`last`; None: none), and the last."""
     at, value = samples
     if not len(value):
         return samples, last

@@ -75,10 +75,7 @@ def lines(
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
-    """Return blkparse's RWBS letters, such as `WS` or `FWFS`.
-
-    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes.
-    """
+    """Return RWBS letters such as `WS`, of category bits. data: the record has bytes."""
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
         text += "D"

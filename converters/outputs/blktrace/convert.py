@@ -119,11 +119,7 @@ class _Set:
             self.append(cpu, pack(head[rows], pdu[rows]))
 
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
-        """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
-
-        That is the first row at which a thread has a name that this set has no note of yet. A note
-        has the time and CPU of its event, and the name's first 15 bytes.
-        """
+        """Return notes of thread names that this set has none of, by the row each must precede."""
         pid = encoded.head["pid"].astype(np.uint32)
         name_row = tasks.rows(pid, encoded.ts)
         named = np.flatnonzero(name_row >= 0)
@@ -148,10 +144,7 @@ class _Set:
         return notes
 
     def rename(self, prefix: Path) -> None:
-        """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `paths`.
-
-        Raises OutputError where a file of that name exists, before any file is renamed.
-        """
+        """Rename the files to `prefix`.blktrace.CPU; OutputError where one of that name exists."""
         targets = {cpu: _file(prefix, cpu) for cpu in sorted(self.paths)}
         for target in targets.values():
             if target.exists():
@@ -165,10 +158,7 @@ class _Set:
         self.prefix = prefix
 
     def append(self, cpu: int, data: bytes) -> None:
-        """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`.
-
-        `paths` has the file once it was created.
-        """
+        """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`."""
         path = _file(self.prefix, cpu)
         try:
             with open(path, "ab" if cpu in self.paths else "xb") as stream:

@@ -90,16 +90,10 @@ class Encoded:
 
 
 class Encoder:
-    """Encodes the windows of one trace, in order.
-
-    Sequence numbers and the bios' threads carry over from window to window.
-    """
+    """Encodes the windows of one trace, in order."""
 
     def __init__(self, context: Context) -> None:
-        """Choose what becomes blktrace's getrq action: G, or s if the log has no G.
-
-        s (a request's accounting starts) comes right after G, so only one of them does.
-        """
+        """Choose what becomes getrq: G, or if the log has none s, which comes right after a G."""
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"
         letters = context.header.get("events", {}).get("letters", [])
@@ -203,9 +197,8 @@ class Encoder:
     def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
-        pid: right where the record has one (Q, G, M, F, X, A). The thread is that of the newest
-        earlier such event of the same bio pointer, also of an earlier call; 0: there is none, or no
-        pointer.
+        That is the thread of the newest earlier event with one (Q, G, M, F, X, A) of the same bio
+        pointer, also of an earlier call; 0: there is none, or no pointer.
         """
         recorded = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))
@@ -291,11 +284,7 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 
 
 def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
-    """Return a note (BLK_TN_*), such as a thread's name, as one record with sequence number 0.
-
-    action: the note's number with BLK_TC_NOTIFY. ts: ns. pid: the thread that a name is of, else 0.
-    payload: at most 16 bytes.
-    """
+    """Return a note (action: BLK_TN_* with BLK_TC_NOTIFY; ts: ns), such as a thread's name."""
     head = np.zeros(1, dtype=LITTLE)
     head["magic"] = MAGIC | VERSION
     head["time"], head["action"], head["pid"] = ts, action, pid

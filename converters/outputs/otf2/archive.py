@@ -72,10 +72,7 @@ class _Quiet:
 
 
 class Archive:
-    """An archive being written: first events of any location, then definitions.
-
-    A method that writes raises OutputError where it fails.
-    """
+    """An archive being written: first events, then definitions. Raises OutputError."""
 
     def __init__(self, directory: Path) -> None:
         """Create the archive in `directory`, which is created, or exists and is empty.
@@ -152,11 +149,7 @@ class Archive:
         )
 
     def string(self, text: str) -> int:
-        """Return the number of a string, by which events and definitions refer to it.
-
-        Control characters are escaped first (`shown`). After `end_events` a new text is also
-        defined in the archive at once.
-        """
+        """Return the number of a string, which is escaped first (`shown`) and defined if new."""
         text = shown(text)
         if text not in self.strings:
             self.strings[text] = len(self.strings)
@@ -181,10 +174,7 @@ class Archive:
         columns: Mapping[str, Column],
         attributes: Iterable[tuple[Attribute, Column, Bool]] = (),
     ) -> None:
-        """Append a location's next events (n,), at least one, in order of time (ns), to its file.
-
-        shape, shapes, columns, attributes: as for `encode`.
-        """
+        """Append a location's next events (n > 0), in order of time (ns). Rest: as for `encode`."""
         file = self.event_file(location)
         timed = np.diff(time, prepend=-1) != 0
         timed[0] = time[0] != file.time
@@ -193,10 +183,7 @@ class Archive:
             file.write(records)
 
     def end_events(self) -> None:
-        """Close all event files; from now on only definitions may follow.
-
-        Writes an empty file of local definitions per location, which readers require.
-        """
+        """Close all event files; from now on only definitions may follow."""
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
             self.event_counts[location] = file.events
@@ -220,20 +207,12 @@ class Archive:
             raise self.failure(error.strerror or str(error)) from error
 
     def define(self, what: str, *arguments: Any) -> None:
-        """Write one global definition.
-
-        what: its kind, such as "Location". arguments: the fields of
-        OTF2_GlobalDefWriter_Write`what`, in order, strings as numbers (`string`). Only after
-        `end_events`.
-        """
+        """Write one global definition, with the fields of OTF2_GlobalDefWriter_Write`what`."""
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
 
     def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
-        """Write markers that apply to all locations, all of one kind and of high severity.
-
-        group, category: texts under which viewers list them. rows: (start ns, duration ns, text).
-        """
+        """Write markers of high severity, for all locations: (start ns, duration ns, text)."""
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH

@@ -91,11 +91,7 @@ class Gauges:
     """Queue depths and throughput of one disk."""
 
     def __init__(self, context: Context, origin: int) -> None:
-        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event.
-
-        A counter that changes right there begins with its new value. Bins begin at multiples of
-        their length.
-        """
+        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event."""
         self._first = origin
         origin -= origin % RATE_BIN
         self._queued, self._in_device = Level(origin), Level(origin)
@@ -134,10 +130,7 @@ class Gauges:
         return self._release(samples, until - until % RATE_BIN)
 
     def finish(self, end: int) -> Values:
-        """Return the samples that were held back, in order of time, then of GAUGES.
-
-        end: the last event's time, ns; samples after it are moved to it. No events may follow.
-        """
+        """Return what was held back, by time, then GAUGES, none after `end` (ns)."""
         none = np.zeros(0, dtype=np.int64)
         until = end + 2 * RATE_BIN
         counters = self._queued, self._in_device, self._reads, self._writes
@@ -242,10 +235,7 @@ class _Conversion:
         return self.summary
 
     def _ended(self, bios: Bios, requests: Requests, end: int) -> None:
-        """Put the events of ended operations into the queue of each disk's location.
-
-        end: ns, at which those are cut off that have not ended; at most the latest time seen.
-        """
+        """Queue the events of what ended, or is cut off at `end` (ns) or the latest time seen."""
         self.summary.bios += len(bios)
         self.summary.requests += len(requests)
         layers = (BIOS, bio_operations(bios, self._comms)), (REQUESTS, request_operations(requests))

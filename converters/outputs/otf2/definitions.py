@@ -143,11 +143,7 @@ class _Definitions:
             self._archive.define("Region", number, title, none, meaning, pair_role, *how)
 
     def metrics(self) -> None:
-        """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.
-
-        Each disk with a location of counters gets an instance of every class, with the number that
-        the samples use (`Handles.metric`).
-        """
+        """Define a metric member and class per gauge, and their instances for each disk."""
         lib, define = self._lib, self._archive.define
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
         for at, gauge in enumerate(GAUGES):
@@ -164,11 +160,7 @@ class _Definitions:
                     define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
-        """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles.
-
-        Handles have the numbers of `Handles.handles`, and are open for reading and writing from the
-        beginning.
-        """
+        """Define I/O paradigms, a file /dev/NAME per device, and open I/O handles."""
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
             texts = (self._text(identification), self._text(name))
@@ -235,11 +227,9 @@ def define(
     summary: "Otf2Summary",
     losses: list[tuple[int, int, str]],
 ) -> None:
-    """End the archive's events, and write all definitions, the description and the loss markers.
+    """End the archive's events; write all definitions, the description and the loss markers.
 
-    handles: the locations, I/O handles and counters that the events refer to. summary: final counts
-    and times. losses: markers (start ns, duration ns, text). The clock's range covers events and
-    losses.
+    losses: markers (start ns, duration ns, text). The clock's range covers events and losses.
     """
     archive.end_events()
     definitions = _Definitions(archive, context, handles)

@@ -86,11 +86,7 @@ _SAME = (
 
 
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
-    """Return each bio, in order, as an operation on the partition or disk that it was sent to.
-
-    comms: per row of the window's tasks, the number of the thread's name in the archive. The begin
-    of a cut, at which the bio was in flight, is one of its known times.
-    """
+    """Return each bio as an operation. comms: the number of each of the tasks' names."""
     named = (bios.task >= 0) & (bios.task < len(comms))
     comm = np.full(len(bios), NO_STRING, dtype=np.uint32)
     comm[named] = comms[bios.task[named]]

@@ -66,10 +66,7 @@ class Handles:
         """Name of the main thread of each process with such threads, as far as it is known."""
 
     def location(self, dev: int, layer: str) -> Location:
-        """Return the location of a disk's bios, requests or counters, or of a thread's calls.
-
-        A new one on first use. dev: the disk's dev_t, or with CALLS the thread's id.
-        """
+        """Return the location of a disk (dev_t) or with CALLS a thread; a new one on first use."""
         key = (dev, layer)
         if key not in self.locations:
             self.locations[key] = Location(len(self.locations), dev, layer)
@@ -98,19 +95,13 @@ class Handles:
         return self.handles.setdefault(key, len(self.handles))
 
     def number(self, location: Location, dev: int) -> int:
-        """Return the number of the I/O handle through which operations address a device.
-
-        location: a disk's bios or requests. dev: dev_t of that disk or of a partition on it.
-        """
+        """Return the number of the I/O handle of a disk, or of a partition of it (`dev`)."""
         # The parent of a requests' handle is the bios' handle: create that even without a bio.
         self.handle((BIOS, dev))
         self.disks.setdefault(dev, location.dev)
         return self.handle((location.layer, dev))
 
     def metric(self, location: Location, gauge: int) -> int:
-        """Return the number of a disk's counter, which its samples refer to.
-
-        gauge: index in GAUGES. Numbers below len(GAUGES) are those of the metric classes.
-        """
+        """Return the number of a disk's counter; those below len(GAUGES) are of the classes."""
         at = self._counters.setdefault(location.dev, len(self._counters))
         return len(GAUGES) * (at + 1) + gauge

@@ -105,10 +105,7 @@ class _Rows:
         self.used[name] = used
 
     def put(self, field: Field, values: Column, used: Bool) -> Column:
-        """Set a field's values (n,) in the rows, used where `used` (n,) says so.
-
-        Returns the bytes that the field takes in each row (n,), uint8, 0 where it is not used.
-        """
+        """Set a field's values (n,) where `used` (n,); return how many bytes each takes (n,)."""
         self.bytes[field.name] = values
         if not field.compressed:
             self.used[field.name] = used
@@ -128,11 +125,7 @@ class _Rows:
 
 @lru_cache(maxsize=64)
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
-    """Return the layout of a row: one part per value that any record of the batch may have.
-
-    fields: of all kinds of events. attributes: those that some event has. A compressed value has
-    its size, one byte, as a part before it.
-    """
+    """Return the layout of a row: a part per value that any record of the batch may have."""
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
     for attribute in attributes:

@@ -157,11 +157,7 @@ class Threads:
         """I/O operations among them."""
 
     def add(self, window: Lifecycles) -> None:
-        """Write the calls that returned in a window, the log's next, whose entry is known.
-
-        With their waits, also of windows before, and as I/O operations where they are. Calls are
-        numbered as they returned (`calls` counts on).
-        """
+        """Write the calls that returned in a window, with their waits, also of windows before."""
         if window.path is None:
             return
         known = window.path.calls.take(window.path.calls.entry != NEVER)
@@ -321,10 +317,7 @@ class PairLocations:
                 self._write(int(place[rows[0]]), pairs.take(rows), regions[rows], texts[rows])
 
     def _write(self, number: int, pairs: Pairs, regions: U32, texts: U32) -> None:
-        """Write pairs of one location, in the order of their begins, behind what it has.
-
-        Enter has the key as an attribute, Leave who ended the pair.
-        """
+        """Write pairs of one location, by begin: Enter has the key, Leave who ended the pair."""
         time = np.stack([pairs.began, pairs.ended], axis=1).reshape(-1)
         phases = (int(CallPhase.ENTER), int(CallPhase.LEAVE))
         phase = np.tile(np.array(phases, dtype=np.uint8), len(pairs))
@@ -343,10 +336,7 @@ class PairLocations:
         self._writer.in_turn(number, time, phase, PAIR_SHAPES, columns, attributes)
 
     def _free(self, pair: int, began: int, ended: int) -> int:
-        """Return the number of a location of other keys, which has this pair (ns) from now on.
-
-        The one that has been free for longest; a new one if none is free at `began`.
-        """
+        """Return the location of other keys that has been free for longest, else a new one."""
         lanes = self._shared[pair]
         if lanes and lanes[0][0] <= began:
             _, number = heappop(lanes)

@@ -214,10 +214,7 @@ class Writer:
             self.archive.append(number, time, phase, OPERATION_SHAPES, columns, attributes)
 
     def samples(self, disk: int, gauge: U32, time: I64, value: U64) -> int:
-        """Append samples (n,) of a disk's counters to their location; return how many.
-
-        gauge: index in GAUGES. time: ns, ascending. value: in the counter's unit.
-        """
+        """Append samples of a disk's counters (indices in GAUGES) by time (ns); return how many."""
         if not len(time):
             return 0
         location = self.handles.location(disk, COUNTERS)

@@ -84,11 +84,7 @@ class Partitions:
             self._flush_all()
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Write the rows that wait, and close all files.
-
-        metadata: put into the files that are still open: each partition's newest, unless it was
-        closed because too many were open.
-        """
+        """Write the rows that wait, close all files; `metadata` goes into those still open."""
         self._flush_all()
         for key in list(self._open):
             self._parts[key].writer.add_key_value_metadata(metadata)
@@ -102,10 +98,7 @@ class Partitions:
                     part.writer.close()
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
-        """Yield ((date, device), rows without column `device`) per date and device in the table.
-
-        Rows whose wall clock is null, or before 1970, have the date `_day`.
-        """
+        """Yield ((date, device), its rows without `device`); unknown dates are `_day`."""
         if not len(table):
             return
         devices = table[_DEVICE].combine_chunks()

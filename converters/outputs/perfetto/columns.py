@@ -70,10 +70,9 @@ class StageColumns:
 
 
 def stages_in_turn(names: NDArray[Any], begun: I64, ended: I64, where: Bool) -> StageColumns:
-    """Return the stages of slices that have k of them at most, in order of time.
+    """Return stages, in order of time, that are in `where` (n, k) and take time.
 
-    names: (k,). begun, ended: ns, (n, k). where: (n, k), those that there are; of these, those of
-    no length are left out.
+    names: (k,). begun, ended: ns, (n, k).
     """
     shown = where & (ended > begun)
     name = np.broadcast_to(names.astype(np.uint16), shown.shape)[shown]
@@ -249,10 +248,7 @@ def _rows_of(number: I64, owner: I64) -> I64:
 
 
 def add_stages(slices: Slices, stages: Stages) -> None:
-    """Set `slices.stages` to the stages that take time, clipped to their slices.
-
-    stages: of the bios or requests of the slices; those of others are ignored.
-    """
+    """Set `slices.stages` to those of `stages` that are theirs and take time, clipped to them."""
     if not len(slices) or not len(stages.owner):
         return
     rows = _rows_of(slices.number, stages.owner)
@@ -269,11 +265,7 @@ def add_stages(slices: Slices, stages: Stages) -> None:
 
 
 def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
-    """Add a `…_ns` argument per kind of stage: the total of a slice's stages, clipped to it.
-
-    told: (n,) the slices that get such arguments, where they have such a stage, also if that took
-    no time.
-    """
+    """Add the total time of each kind of stage to the slices in `told` (n,) that have it."""
     if not len(slices) or not len(stages.owner):
         return
     rows = _rows_of(slices.number, stages.owner)

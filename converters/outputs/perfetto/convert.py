@@ -175,11 +175,7 @@ class _Converter:
     # The trace as a whole
 
     def write_window(self, window: Lifecycles) -> None:
-        """Write the slices of what the window ended, and counter samples.
-
-        Bios and requests in flight at its end get a lane now and their slice in a later window;
-        with flows, so do some calls.
-        """
+        """Write what the window ended, and counters; what is in flight only gets a lane."""
         if not self._detail.requests:
             every = np.ones(len(window.bios), np.bool_), np.ones(len(window.open_bios), np.bool_)
             none = (np.zeros(len(t), np.bool_) for t in (window.requests, window.open_requests))
@@ -367,10 +363,7 @@ class _Converter:
 
 
 def _at_end(window: Lifecycles) -> Lifecycles:
-    """Return a window at the window's end, with its open bios and requests as ended ones alone.
-
-    Converting it writes their slices to the trace's end, or to their completion if one is known.
-    """
+    """Return what is open at the window's end as a window that ends it there."""
     none, path = np.zeros(0, dtype=np.int64), window.path
     if path is not None:
         names = ["calls", "waits", "interrupts", "steps", "submissions", "commits"]
@@ -441,11 +434,7 @@ def convert_parts(
 
 
 def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-    """Yield the windows with the loss windows that began before their end.
-
-    A log with an index reports all of them at once. The final window, which is empty, gets the
-    rest.
-    """
+    """Yield windows with the losses that began before their end: an index has all at once."""
     waiting: list[LossWindows] = []
     for window in windows:
         loss = LossWindows.concatenate([*waiting, window.loss])

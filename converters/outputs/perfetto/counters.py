@@ -40,11 +40,7 @@ _NAMES = (QUEUED, IN_DEVICE, READS, WRITES, *LATENCIES)
 
 
 class Gauges:
-    """Queue depths, throughput, latencies and states of one device, from its bios as they end.
-
-    Counters: QUEUED, bios that are neither issued nor ended; IN_DEVICE, issued and not ended; READS
-    and WRITES, bytes/s; LATENCIES, µs.
-    """
+    """Queue depths, throughput, latencies and states of one device, from its bios as they end."""
 
     def __init__(self, drawing: Drawing, flushes: list[int], dev: int, origin: int) -> None:
         """flushes: ids of the names of flushes. origin: ns: begin of the trace and the counters."""
@@ -99,11 +95,7 @@ class Gauges:
         return samples + self._latency.update(complete[known], latency, until)
 
     def finish(self, end: int) -> list[Samples]:
-        """Return, per counter of _NAMES, the samples that were held back.
-
-        end: the trace's, ns; no sample is later: levels that changed after it have their sample at
-        it. No `update` may follow.
-        """
+        """Return, per counter of _NAMES, the samples that were held back, none after `end` (ns)."""
         samples = [self.queued.finish(end), self.in_device.finish(end)]
         for counter in (self._reads, self._writes, self._latency):
             samples += counter.finish(end)
@@ -175,10 +167,7 @@ _MOST_HELD = 1 << 20
 
 
 class CounterWriter:
-    """Writes the counters of one log, window by window, then the samples that were held back.
-
-    Adds to `summary.samples`. Raises OutputError where writing fails.
-    """
+    """Writes the counters of one log, window by window, then what was held back."""
 
     def __init__(
         self,
@@ -254,11 +243,9 @@ class CounterWriter:
         return (_TRACK_BYTES + _SLICE_BYTES) * len(states) + _SLICE_BYTES * 2 * stretches
 
     def finish(self, begin: int, end: int) -> None:
-        """Write the samples that were held back, the states, and the counter of lost records.
+        """Write what was held back, the states, and lost records, of all devices together.
 
-        begin, end: the trace's, ns. Every device with a group gets the same counter of lost
-        records, of all devices together; none is written where no loss has a known count. Sets
-        `last`, which may be after `end`.
+        begin, end: the trace's, ns. Sets `last`, which may be after `end`.
         """
         for dev, gauges in self._gauges.items():
             for name, found in zip(_NAMES, gauges.finish(end), strict=True):

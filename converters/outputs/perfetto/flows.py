@@ -240,10 +240,7 @@ class FlowMaker:
         self._kept = kept.take(np.flatnonzero(~returned[keys.of[1]])[-_MOST_KEPT:])
 
     def of_commits(self, slices: Slices, table: Commits) -> None:
-        """Give commits arrows from the bios of their threads, and ids of arrows to waits for them.
-
-        slices: of the commits of `table`, in its order; changed here.
-        """
+        """Give commits arrows from the bios of their threads, and ids of arrows to their waits."""
         bios = self._journal
         tid, begun = table.tid.astype(np.int64), slices.start
         row, bio = np.nonzero(
@@ -265,9 +262,8 @@ class FlowMaker:
         of this holds. It was for the call's own I/O, and its wake-up was recorded. The bio was in
         flight when the wait began, and is the last of the call's to complete by the wake-up: within
         the wait, at most 100 µs before its end, and in the same context (task, softirq, interrupt),
-        both recorded. No
-        other bio of the call completed during the wait, or none that was queued before the wait
-        was in flight at the wake-up any more.
+        both recorded. No other bio of the call completed during the wait, or none that was queued
+        before the wait was in flight at the wake-up any more.
         """
         known = self._known
         found = np.zeros(len(waits), dtype=np.uint64)
@@ -312,10 +308,7 @@ class FlowMaker:
         slices.mark(row, at, self.ids(arrow, number), self._marks[arrow])
 
     def _flows(self, count: int, *arrows: tuple[Arrow, I64, I64]) -> Flows | None:
-        """Return the flows of `count` slices; None: there is no flow.
-
-        arrows: with index of the slice and number of each, (n,), in any order.
-        """
+        """Return the flows of `count` slices. arrows: with slice and number of each, (n,)."""
         rows = np.concatenate([row for _, row, _ in arrows])
         if not len(rows):
             return None

@@ -50,10 +50,7 @@ def add_facts(event: TrackEvent, facts: Mapping[str, int | str | None]) -> None:
 
 
 def recording_facts(context: Context) -> dict[str, str | int]:
-    """Return name → text or number: host, kernel, command and versions from the log's header.
-
-    Facts that the header lacks, or that are empty or 0, are left out.
-    """
+    """Return name → text or number of what the log's header says of the recording."""
     header = context.header
     host, kernel = header.get("host", {}), header.get("kernel", {})
     events = header.get("events", {})
@@ -123,11 +120,7 @@ def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
 
 
 class PacketFile:
-    """The file of a trace, or of one log's part of it; raises OutputError where it fails.
-
-    sequence: id of the log's own packet sequence, which has all packets but those of lanes and
-    counters. summary: its `bytes` counts what was written.
-    """
+    """The file of a trace, or of one log's part of it; raises OutputError where it fails."""
 
     def __init__(self, out: BinaryIO, sequence: int, summary: PerfettoSummary) -> None:
         self._out = out
@@ -135,10 +128,7 @@ class PacketFile:
         self._summary = summary
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
-        """Write packets: on the log's own sequence, unless they say which one.
-
-        Where their flags are 0, they get SEQ_NEEDS_INCREMENTAL_STATE.
-        """
+        """Write packets, on the log's own sequence where they do not say which."""
         trace = Trace(packet=packets)
         for packet in trace.packet:
             if not packet.trusted_packet_sequence_id:

@@ -69,11 +69,7 @@ class CallMaker:
         flows: FlowMaker | None,
         slowest: SlowCalls,
     ) -> None:
-        """Start before the first window.
-
-        threads: per thread id that has a call (process id, thread name) at its last one; filled
-        here.
-        """
+        """threads: filled with (process id, name) of each thread id at its last call."""
         self._drawing, self._detail = drawing, drawing.options.detail
         self._threads, self._flows, self._slowest = threads, flows, slowest
         self._ranking = Ranking()
@@ -168,13 +164,11 @@ class CallMaker:
     def _add_waits(
         self, slices: Slices, row: I64, waits: Waits, names_of: U16, shown: Bool
     ) -> None:
-        """Set `slices.stages` to waits of these calls.
+        """Set `slices.stages`: off the CPU until woken, named by the reason, then until it ran.
 
         row: per wait (n,), its slice; sorted, then by time. names_of: id of the name of each
-        WaitReason, and of RUNNABLE. shown: per wait, whether an arrow from
-        the commit that ended it is drawn in any case. A wait has two stages: off the CPU until
-        woken, named by the reason, and from there until it ran, which has the arrow from what ended
-        the wait.
+        WaitReason, and of RUNNABLE. shown: per wait, whether an arrow from the commit that ended it
+        is drawn in any case. What ended the wait has its arrow to the second stage.
         """
         if not len(waits):
             return
@@ -418,11 +412,7 @@ class PairMaker:
         )
 
     def pairs(self, pairs: Pairs) -> Slices:
-        """Return a slice per pair that ended in the window, in the order of (start, number).
-
-        Named by the value of --by, else by the pair's name. `group` is a key's track. Adds tracks
-        to `tracks`.
-        """
+        """Return a slice per pair that ended in a window, by (start, number), on a key's track."""
         if not len(pairs):
             return Slices.none(PAIR)
         pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))

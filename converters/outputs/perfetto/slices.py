@@ -163,10 +163,7 @@ class BlockMaker:
         return slices
 
     def in_flight(self, category: str, table: R) -> Slices:
-        """Return slices without arguments and stages for a window's open bios or open requests.
-
-        They end at FOREVER, or at a completion. In the order of (start, number).
-        """
+        """Return bare slices, by (start, number), of a window's open bios or open requests."""
         seen = seen_of(table)
         seen.over[:] = False
         return self._begin(category, table, seen)[0]

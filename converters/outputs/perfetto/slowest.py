@@ -267,10 +267,7 @@ class Flights:
         return self.named(disk, now.take((now.dev == disk) & ~own), begin, end)
 
     def named(self, dev: int, flights: _Flight, begin: int, end: int) -> str:
-        """Return in words which of `flights` a device had between begin and end (ns), and whose.
-
-        As `38 writes (152 MiB) of dd, …`; empty: it had none.
-        """
+        """Return `meanwhile sda had 38 writes (152 MiB) of dd, …`, of `flights`; empty: none."""
         begin, missing = max(begin, self._floor), begin < self._floor
         span = _within(flights, begin, end)
         flights, span = flights.take(span > 0), span[span > 0]
@@ -312,7 +309,7 @@ class SlowCalls:
     def add(self, slices: Slices, table: Calls, row: I64, waits: Waits, tasks: Tasks) -> I64:
         """Take in calls; return the indices of those slices that are among the slowest so far.
 
-        slices: of the calls of `table`, in its order. row: per wait, its call.
+        row: per wait, its call, an index into `table` as of `slices`.
         """
         least = self.kept[-1].latency if len(self.kept) == MOST else -1
         at = np.flatnonzero(slices.end - slices.start > least)
@@ -436,11 +433,7 @@ class Slowest:
         return [self.kept[at] for at in episodes(start, end, number).tolist()]
 
     def _slice(self, slices: Slices, window: Lifecycles, at: int) -> SlowSlice:
-        """Return one I/O as a slice with its stages.
-
-        Its colour is that of its bio's slice: by the correlation id or, where that has none, by the
-        operation.
-        """
+        """Return one I/O as a slice with its stages, coloured as its bio's slice is."""
         context, row = self.drawing.context, int(slices.rows[at])
         io = io_at(context, window, row, window.end)
         family = None

@@ -183,10 +183,7 @@ class ClockBook:
     def snapshot_at(
         self, at: int, clock_id: int = OWN_CLOCK, *, incremental: bool | None = None
     ) -> ClockSnapshot:
-        """Return a clock snapshot of one moment (ns, as of `at`), without REALTIME.
-
-        It has `at` on the clock of a sequence, `clock_id`, and the pairs of `ClockBook.at`.
-        """
+        """Return a snapshot of one moment (ns, as of `at`), without REALTIME."""
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=clock_id, timestamp=at, is_incremental=incremental)
         for clock, time in self.at(at):
@@ -207,11 +204,7 @@ _Place = tuple[str, str]
 
 @dataclass
 class CallStacks:
-    """Interns the log's call stacks. An id is the stack's row in `Trace.stacks` plus one; 0: none.
-
-    Every packet sequence must define a call stack before its first use there, as it must names and
-    strings.
-    """
+    """Interns call stacks, which each sequence defines before use. Id: row plus one; 0: none."""
 
     names: StackNames | None
     """None where the log has none."""
@@ -220,10 +213,7 @@ class CallStacks:
     _ids: dict[str, dict[str | _Place, int]] = field(default_factory=dict)
 
     def ids(self, rows: I32) -> U64:
-        """Return the interned callstack id of each stack (n,): its row plus one.
-
-        0 for row -1, and for a stack of which no frame is known. Only rows of `known`.
-        """
+        """Return the id of the stacks in rows of `known` (n,); 0 for -1, and without any frame."""
         known = [
             number if stack.kernel or stack.user else 0
             for number, stack in enumerate(self.known, 1)
@@ -232,10 +222,10 @@ class CallStacks:
         return ids
 
     def define(self, data: InternedData, ids: Iterable[int], defined: Defined) -> None:
-        """Define call stacks for a packet sequence that has not defined them before.
+        """Add to `data` what call stacks take that is not in `defined`, which is updated.
 
-        data: the interned data of a packet on that sequence. defined: (kind of interned data, id)
-        of all that the sequence has defined; what is added to `data` is added to it.
+        ids: of the stacks. defined: (kind of interned data, id) of all that the packet's sequence
+        has.
         """
         for iid in ids:
             if not iid or ("callstack", iid) in defined:

@@ -110,10 +110,7 @@ def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
 
 
 def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
-    """Return a counter's packets.
-
-    since: ns after the packet before (n,). values: at least 0, rounded and limited to 2^62.
-    """
+    """Return a counter's packets. since: ns after the packet before. values: at least 0."""
     out = np.empty(_PACKET * len(since), dtype=np.uint8)
     whole = np.rint(np.minimum(values, _MOST)).astype(np.uint64)
     return out.data[: loops.encode_samples(since, sequence, whole, out)]
@@ -174,8 +171,7 @@ class LanePool:
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
         """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
 
-        held: lanes that slices of this window occupy already; held_end: until when (ns). Numbers
-        beyond the pool's lanes are new ones.
+        held, held_end: lanes that slices of this window occupy already, until when (ns).
         """
         ends = self.last_end.copy()
         ends[held] = held_end
