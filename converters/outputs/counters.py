@@ -73,14 +73,11 @@ class Level:
     def update(self, up: I64, down: I64, until: int) -> Samples:
         """Take in new steps, and return the samples of all bins that ended by `until`.
 
-        up, down: times (ns, int64) of steps +1 and -1, in any order. until: ns; all steps before it
-        are known now, and `until` never decreases from call to call. Steps in the bin that `until`
-        is in are held back for a later call.
-
-        Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
-        level before; empty where nothing changed. A bin with at most `few` times of change gives a
+        up, down: times (ns) of steps +1 and -1, in any order. until: ns, never less than before;
+        all steps before it are known now. Those in its bin are held back. Samples are sorted, one
+        per time, none repeats the level before. A bin with at most `few` times of change gives a
         sample for each; a bin with more its highest level at its start and its final level at its
-        end, unless the next bin has more, too. The first sample ever is a 0 at `origin`, unless the
+        end, unless the next has more, too. The first sample ever is a 0 at `origin`, unless the
         level changes there.
         """
         # Sorted by time, and at one time steps of +1 before those of -1.
@@ -185,9 +182,8 @@ class _Steps:
         """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
 
         begin, stops, value: per bin, sorted, its begin and end (ns) and its value. The zero after
-        the last bin is held back, unless all bins before `until` are known, and that one ended
-        earlier. The first sample ever is at `origin`, a zero where no bin begins there. Returns
-        (times in ns, values), without samples that repeat the value before.
+        the last bin is held back, unless that one ended before `until` (ns). The first sample ever
+        is at `origin`. None repeats the value before.
         """
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]
@@ -221,12 +217,9 @@ class Rate:
     def update(self, times: I64, moved: I64, until: int) -> Samples:
         """Take in completions, and return the rate (bytes/s) of each bin that ended by `until`.
 
-        times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
-        are known. Completions in the bin that `until` is in are held back for the next call.
-
-        Returns (times in ns, bytes/s): a sample at the start of each bin with bytes, a zero where a
-        bin without bytes follows, and none that repeats the value before. The first sample ever is
-        a 0 at `origin`, unless a bin with bytes begins there.
+        times (ns), moved (bytes): in any order; until: ns; all completions before it are known.
+        Those in its bin are held back. A sample is at the start of each bin with bytes, a zero
+        where a bin without follows, none repeats the value before. The first ever is at `origin`.
         """
         times = np.concatenate([self._times, times])
         moved = np.concatenate([self._bytes, moved])
@@ -266,12 +259,11 @@ class Binned:
         self._steps = [_Steps(self.origin) for _ in range(figures)]
 
     def update(self, times: I64, amounts: I64, until: int) -> list[Samples]:
-        """Take in completions, and return the samples of each bin that ended by `until`.
+        """Take in completions, and return per figure the samples of each bin that ended by `until`.
 
-        times (ns), amounts: completions, in any order; until: ns; all completions before it are
-        known. Returns per figure (times in ns, values): a sample at the start of each bin with
-        completions, a zero where a bin without them follows, and none that repeats the value
-        before. The first sample ever is at `origin`, a zero where the first bin has no completion.
+        times (ns), amounts: in any order; until: ns; all completions before it are known. A sample
+        is at the start of each bin with completions, a zero where a bin without follows. The first
+        ever is at `origin`. None repeats the value before.
         """
         self._times = np.concatenate([self._times, times])
         self._amounts = np.concatenate([self._amounts, amounts])
@@ -288,11 +280,11 @@ class Binned:
         return self._pop(self._times < before, until)
 
     def finish(self, end: int) -> list[Samples]:
-        """Return the samples held back, per figure: (times in ns, values). end: the trace's, ns.
+        """Return the samples held back, per figure. end: the trace's, ns.
 
         A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
-        which 50 span it. The number of bins is rounded; the last one ends at `end`, and so is
-        shorter or longer. A zero follows the last bin with completions, unless that ends at `end`.
+        which 50 span it. Their number is rounded; the last one ends at `end`. A zero follows the
+        last bin with completions, unless that ends there.
         """
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
@@ -304,9 +296,9 @@ class Binned:
     def _pop(self, ready: Bool, end: int, count: int = 1 << 62, until: int = -1) -> list[Samples]:
         """Remove the completions in `ready` from those that are held; return their samples.
 
-        count: number of bins in the trace; the last of them ends at `end` (ns) and takes in later
-        completions, the first those before `origin`. Without `count` the trace goes on, and `end`
-        does not matter. until: as for `_Steps.samples`.
+        count: of bins in the trace, of which the last ends at `end` (ns) and takes in later
+        completions, the first earlier ones; without it the trace goes on. until: as for
+        `_Steps.samples`.
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         amounts = self._amounts[ready]

@@ -7,6 +7,7 @@ A device's events become a set of files `NAME.blktrace.CPU`, as blktrace itself 
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -147,27 +148,21 @@ class _Set:
         """Rename the files to `prefix`.blktrace.CPU; OutputError where one of that name exists."""
         targets = {cpu: _file(prefix, cpu) for cpu in sorted(self.paths)}
         for target in targets.values():
-            if target.exists():
-                raise _exists(target)
+            with _explained(target):
+                if target.exists():
+                    raise FileExistsError
         for cpu, target in targets.items():
-            try:
+            with _explained(target):
                 self.paths[cpu].rename(target)
-            except OSError as error:
-                raise _unwritable(target, error) from error
             self.paths[cpu] = target
         self.prefix = prefix
 
     def append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`."""
         path = _file(self.prefix, cpu)
-        try:
-            with open(path, "ab" if cpu in self.paths else "xb") as stream:
-                self.paths[cpu] = path
-                stream.write(data)
-        except FileExistsError as error:
-            raise _exists(path) from error
-        except OSError as error:
-            raise _unwritable(path, error) from error
+        with _explained(path), open(path, "ab" if cpu in self.paths else "xb") as stream:
+            self.paths[cpu] = path
+            stream.write(data)
         self.bytes += len(data)
 
 
@@ -175,9 +170,13 @@ def _file(prefix: Path, cpu: int) -> Path:
     return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
 
 
-def _exists(path: Path) -> OutputError:
-    return OutputError(f"{path}: exists already; remove it, or give another prefix")
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"{path}: cannot be written: {error.strerror or error}; give another place")
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileExistsError as error:
+        message = f"{path}: exists already; remove it, or give another prefix"
+        raise OutputError(message) from error
+    except OSError as error:
+        why = error.strerror or error
+        raise OutputError(f"{path}: cannot be written: {why}; give another place") from error

@@ -133,10 +133,9 @@ class Encoder:
         return Encoded(events.ts, head, pdu, left_out)
 
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
-        """Set sector, bytes, action, pid and error in `head`: `struct blk_io_trace` (n,).
+        """Set sector, bytes, action, pid and error (of C and c) in `head` (n,).
 
-        Plugs and unplugs (P, U) have sector and bytes 0, and category READ. error is that of C and
-        c as negative errno, 0 for all others.
+        Plugs and unplugs (P, U) have sector and bytes 0, and category READ.
         """
         kind = events.kind
         of_task = np.isin(kind, (Kind.P, Kind.U))
@@ -223,9 +222,8 @@ class Encoder:
     def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
         """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
 
-        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
-        all are 0, as in the stream of the ftrace tracer; a Q, whose record has none, gets one more
-        than the row before.
+        Imported events keep theirs, which have gaps where the kernel lost events, unless all are 0,
+        as of the ftrace tracer; a Q, whose record has none, gets one more than the row before.
         """
         result = np.zeros(len(events), np.uint32)
         recorded = np.zeros(len(events), np.int64)
@@ -244,8 +242,8 @@ class Encoder:
 def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
-    recorded: numbers that the kernel gave (n,), 0: none. following: the number that comes next, 1
-    before the first event of this device and CPU, where rows count up to the first recorded one.
+    recorded: by the kernel (n,), 0: none. following: the number that comes next, 1 before the first
+    event of this device and CPU, where rows count up to the first recorded one.
     """
     place = np.arange(len(recorded))
     recorded_row = np.flatnonzero(recorded > 0)
@@ -259,11 +257,10 @@ def _numbers(recorded: I64, following: int) -> I64:
 
 
 def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:
-    """Write the events' payloads to `pdu` (n, 16) and their lengths in bytes to `head["pdu_len"]`.
+    """Write the events' payloads to `pdu` (n, 16), big-endian, and their bytes to `head`.
 
-    All numbers are big-endian. X has the sector at which the rest of the split bio begins, U the
-    number of requests held back (8 bytes each); A and the remap of a request (a) have `struct
-    blk_io_trace_remap`.
+    X has the sector at which the rest of the bio begins, U the number of requests held back (8
+    bytes each); A and the remap of a request (a) have `struct blk_io_trace_remap`.
     """
     length: U16 = np.zeros(len(events), np.uint16)
     for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):

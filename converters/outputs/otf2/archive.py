@@ -8,7 +8,7 @@ columns (`records`) are the same bytes in a fraction of the time; `docs/otf2.md`
 import ctypes
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -50,25 +50,20 @@ def library() -> ModuleType:
         ) from error
 
 
-class _Quiet:
-    """Suppresses the library's error lines on standard error, as exceptions report its errors."""
-
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress the library's error lines on standard error, as exceptions report its errors."""
     # int callback(void *, file, line, function, code, format, va_list), returning the code; the
     # ABIs of x86-64 and arm64 both pass a va_list as a pointer.
-    _TYPE = ctypes.CFUNCTYPE(
+    kind = ctypes.CFUNCTYPE(
         ctypes.c_int, _POINTER, _POINTER, _U64, _POINTER, ctypes.c_int, _POINTER, _POINTER
     )
-
-    def __init__(self) -> None:
-        shared = import_module("_otf2.Config").conf.lib
-        self._register = shared["OTF2_Error_RegisterCallback"]
-        self._register.argtypes = (_POINTER, _POINTER)
-        self._register.restype = _POINTER
-        self._callback = self._TYPE(lambda *arguments: int(arguments[4]))
-        self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
-
-    def end(self) -> None:
-        self._register(self._before, None)
+    register = import_module("_otf2.Config").conf.lib["OTF2_Error_RegisterCallback"]
+    register.argtypes, register.restype = (_POINTER, _POINTER), _POINTER
+    callback = kind(lambda *arguments: int(arguments[4]))
+    before = register(ctypes.cast(callback, _POINTER), None)
+    yield
+    register(before, None)
 
 
 class Archive:
@@ -77,8 +72,7 @@ class Archive:
     def __init__(self, directory: Path) -> None:
         """Create the archive in `directory`, which is created, or exists and is empty.
 
-        Raises OutputError where the directory is neither or cannot be written, ConversionError
-        where the otf2 package is not installed; then no file is left.
+        Raises OutputError where it cannot, ConversionError without otf2; then no file is left.
         """
         self.lib: Any = library()
         try:
@@ -105,7 +99,8 @@ class Archive:
         """Event file of each location with events."""
         self._definitions: Any = None
         """The library's writer of global definitions; None before `end_events`."""
-        self._quiet = _Quiet()
+        self._quiet = ExitStack()
+        self._quiet.enter_context(_quiet())
         try:
             self._open()
         except BaseException:
@@ -227,11 +222,11 @@ class Archive:
         lib, handle = self.lib, self.handle
         self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
         self.call(lib.Archive_Close, handle)
-        self._quiet.end()
+        self._quiet.close()
 
     def abandon(self) -> None:
         """Remove the archive's files, and the directory if this archive created it."""
-        self._quiet.end()
+        self._quiet.close()
         for path in self.directory.glob(f"{NAME}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if not self._existed and self.directory.is_dir():

@@ -103,13 +103,11 @@ class Gauges:
         self._is_write = np.array([name in WRITE_OPS for name in names])
 
     def update(self, events: EventArray) -> Values:
-        """Take in events of the disk's bios; return the samples that no later event can change.
+        """Take in events of the disk's bios, by time; return samples that no later one can change.
 
-        events: at least one, in order of time. The samples are in order of time, then of GAUGES,
-        one per counter and time; those from the 10 ms of the last event on are held back. Bios are
-        queued until their Issued, or until their end if no issue was recorded (a TRUNCATED Issued
-        does not count); they are in the device from a recorded Issued until Complete or Cancelled.
-        Rates count the bytes of Complete, of reads and of writes alone.
+        Samples are by time, then GAUGES, one per counter and time; those from the 10 ms of the last
+        event on are held back. Bios are queued until their Issued, or until their end if no issue
+        was recorded (a TRUNCATED Issued does not count), and from then on in the device.
         """
         time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
         until = int(time[-1])
@@ -139,9 +137,8 @@ class Gauges:
     def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
         """Return samples before `before` (ns), sorted by time, then gauge; hold back the others.
 
-        samples: new ones, for each of GAUGES; to them come those in `_held`. Times are clipped to
-        the first event and to `end` (ns) beforehand; of a counter's samples that then have one
-        time, the last one is kept.
+        samples: new ones, for each of GAUGES. Times are clipped to the first event and to `end`
+        (ns); of a counter's samples that then have one time, the last one is kept.
         """
         new = [
             Values(np.full(len(time), at, np.uint32), time, np.rint(value).astype(np.uint64))

@@ -96,12 +96,10 @@ class _Definitions:
                 define("SystemTreeNodeProperty", node, text, lib.TYPE_STRING, union)
 
     def locations(self) -> None:
-        """Define a location group and a location for each disk's bios, requests and counters.
+        """Define groups and locations: of disks at their nodes, of threads and pairs at the host's.
 
-        Both belong to the disk's node: the group, a process, directly, the location below its
-        group. Bios and requests are CPU threads, counters a metric location. Those of threads and
-        pairs are below a group of their process or pair, below the host. Groups are numbered in
-        their order, as readers require.
+        Bios and requests are CPU threads, counters a metric location. Groups are numbered in their
+        order, as readers require.
         """
         lib, define = self._lib, self._archive.define
         groups: list[int | str | None] = []

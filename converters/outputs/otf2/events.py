@@ -243,14 +243,13 @@ class WrittenBegins:
 def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tuple[EventArray, int]:
     """Return the events of operations that ended, unsorted, and how many had a time moved.
 
-    ops: completed, or over without a recorded completion: those are cancelled, flagged TRUNCATED,
-    at their last known time or, if they are in flight when the log ends, at `until` (ns) if that is
-    later; a request merged into another at its last known time, without that flag. written:
-    operations whose Begin, or Begin and Issued, was written before; these events are left out. A
-    begin that is not known is at the first known time (`until` without any), flagged TRUNCATED. An
-    operation whose issue was not recorded gets Issued, flagged TRUNCATED, at its end; but one that
-    completed has none, if its Begin is among the events: it is flagged BLOCKING. Issue and end are
-    moved to the begin or issue that they would precede; such operations count as moved.
+    ops: completed; or over without a recorded completion: these are cancelled, flagged TRUNCATED,
+    at their last known time or, in flight when the log ends, at `until` (ns) if later; or merged
+    into another, at the last known time without that flag. written: whose Begin, or Begin and
+    Issued, is left out as it was written before. A begin that is not known is at the first known
+    time (or `until`), flagged TRUNCATED. Without a recorded issue, Issued is at the end, flagged
+    TRUNCATED; but what completed, with its Begin among the events, is flagged BLOCKING instead.
+    Issue and end are moved to the begin or issue that they would precede.
     """
     begin_written, issue_written = written.find(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -312,13 +311,12 @@ class Queue:
         self._put(events)
 
     def release(self, end: int, still_open: Operations) -> EventArray:
-        """Remove and return the events that nothing can precede any more.
+        """Remove and return the events that nothing can precede any more, by (time, number, phase).
 
-        Sorted by (time, number, phase). They are the events before `end` (ns) and before the first
-        known time of `still_open`, the operations in flight at `end`, of which those whose Begin
-        was put in before do not count. When more than `hold_events` are held, operations in flight
-        for LONG_NS get their Begin and Issued now, so that they hold nothing back; their Issued
-        follows in a later call if they are issued later.
+        Those are before `end` (ns) and the first known time of `still_open`, the operations in
+        flight then whose Begin was not put in yet. When more than `hold_events` are held,
+        operations in flight for LONG_NS get their Begin and Issued now, so that they hold nothing
+        back; or later their Issued.
         """
         begin_written, issue_written = self._written.find(still_open.number)
         issued = still_open.issue != NEVER

@@ -228,8 +228,7 @@ _LAST_EVENT = 10
 class EventFile:
     """Events of one location. Up to a chunk is in memory; the file is open only during a write.
 
-    The file is created at the first full chunk or by `close`. None may be there before: its bytes
-    would stay in front of the events.
+    It must not exist before the first full chunk, or `close`: its bytes would stay in front.
     """
 
     def __init__(self, path: Path) -> None:
@@ -242,11 +241,10 @@ class EventFile:
         self._begin_chunk()
 
     def write(self, records: Records) -> None:
-        """Append encoded records of the location's next events, in order of time.
+        """Append encoded records of the location's next events, in order of time. Raises OSError.
 
-        Writes each chunk that becomes full to the file. The first record of a further chunk gets a
-        time stamp record before it, in place of its own. Raises OSError where the file cannot be
-        written.
+        Each full chunk is written. The first record of a further chunk gets a time stamp record
+        before it, in place of its own.
         """
         # Per record: offset in `data` up to which the chunk must have room for the library to put
         # the record there; the library sets aside `most` bytes whatever the record takes.

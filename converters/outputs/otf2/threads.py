@@ -95,12 +95,10 @@ def call_events(
 ) -> tuple[CallEvents, int]:
     """Return the events of calls, and how many calls were moved: those that end before their entry.
 
-    Such a call ends at its entry. calls: in the order in which they are written, entries known.
-    row, waits: waits of these calls and per wait the row of its call. regions: numbers: per call;
-    of a wait until it was woken, and from there. The events are in the order of the calls; within a
-    call: ENTER, BEGIN (unless NO_IO), its waits in their order, COMPLETE, LEAVE. Halves of a wait
-    of no length are left out. Waits are clipped to their call; times may go back between waits and
-    calls (`in_order`).
+    Such a call ends at its entry. row, waits: waits of these calls and per wait the row of its
+    call. regions: numbers: per call; of a wait until it was woken, and from there. In the order of
+    the calls; within a call: ENTER, BEGIN (unless NO_IO), its waits in their order and clipped to
+    it, COMPLETE, LEAVE. Halves of a wait of no length are left out. Times may go back.
     """
     of_call, blocked, runnable = regions
     start, end = calls.entry, np.maximum(calls.exit, calls.entry)

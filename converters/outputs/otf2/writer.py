@@ -59,10 +59,10 @@ METRIC_SHAPES = {0: Shape(31, (_METRIC, _VALUES, _TYPE, _VALUE))}
 def modes(events: EventArray, context: Context) -> tuple[U8, list[str]]:
     """Return OTF2's mode of each event (n,), and names by operation number (0 to OP_MASK).
 
-    OTF2 knows reads, writes and flushes. Any other operation is a read or a write by the direction
-    of its data (the lowest bit of a req_op), with its own name; "" where the mode says it, or no
-    event has the operation. An empty write with PREFLUSH is how the kernel spells a flush. Events
-    without bytes, such as Issued, look empty; only Begin has the mode.
+    What is no read, write or flush has the mode of its data's direction (the lowest bit of a
+    req_op), and a name; "" where the mode says it, or no event has the operation. An empty write
+    with PREFLUSH is how the kernel spells a flush. Only Begin has the mode: other events look
+    empty.
     """
     ops = events["opf"] & OP_MASK
     seen = np.bincount(ops, minlength=OP_MASK + 1)
@@ -137,12 +137,9 @@ def operation_attributes(
 ) -> Iterator[AttributeColumn]:
     """Yield each attribute of operations, its values (n,), and which events (n,) have it.
 
-    events: of one location, as EVENT. ops: per event (n,) the number of its operation's name,
-    NO_STRING: OTF2's mode says it. string: returns a text's number in the archive. bios: whether
-    the events are of bios or of requests: "fragments" or "bios" is the number of pieces. MEANINGS
-    describes the attributes; an event for which one has its usual value lacks it. Begin events have
-    sector, op, tid, comm, parent and own, end events request, pieces, requeues, error (Complete
-    only), certainty, absorbed by and doubtful; any may be truncated.
+    ops: per event (n,) the number of its operation's name, NO_STRING: OTF2's mode says it. string:
+    returns a text's number in the archive. bios: whether the events are of bios or of requests. An
+    event for which an attribute has its usual value lacks it.
     """
     phase, flags = events["phase"], events["flags"]
     begin = phase == Phase.BEGIN

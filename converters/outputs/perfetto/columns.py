@@ -137,8 +137,7 @@ class Slices:
     ) -> None:
         """Append an argument, one of ARGUMENTS, if any slice has it.
 
-        values: per slice (n,); as _UINT only those outside of `where` may be negative. where:
-        slices that have the argument; None: all. tag: what the values are.
+        values: per slice (n,); as _UINT only those outside of `where` may be negative.
         """
         if where is not None and not where.any():
             return
@@ -159,9 +158,9 @@ class Slices:
     def mark(self, row: I64, at: I64, flow: U64, name: int) -> None:
         """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
 
-        The UI draws an arrow from the end of its source, so that one to what begins within a slice
-        has to come from something that ends before. row: per mark (m,), its slice. at: ns, when the
-        arrow leaves; a mark within a stage is moved to the stage's begin. name: interned.
+        The UI draws an arrow from the end of its source: what begins within a slice needs one that
+        ends before. row: per mark (m,), its slice. at: ns; a mark within a stage is moved to its
+        begin.
         """
         if not len(row):
             return
@@ -218,11 +217,10 @@ class Seen:
 
 
 def seen_of(table: Bios | Requests, stages: Stages | None = None) -> Seen:
-    """Return when each row of `table` was first and last seen, by its own times and its stages'.
+    """Return when each row of `table` was first and last seen, by its times, cut and stages.
 
-    A cut at which the row was in flight counts as one of its times. A bio without a completion and
-    with neither Q nor a cut is `lost`, too: nothing says that it is still in flight. A request
-    merged into another is `over`, and not `lost`.
+    A bio with neither Q, cut nor completion is `lost`: nothing says that it is still in flight. A
+    request merged into another is `over`, and not `lost`.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if stages is not None and len(stages.owner):
@@ -304,7 +302,7 @@ class Ranking:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
         apart: per slice (n,), whether it is ranked apart from the others: it failed, or its latency
-        is in doubt. Of equally slow slices the first are chosen. together: rank all groups as one.
+        is in doubt. together: rank all groups as one.
         """
         group = slices.group * (not together)
         key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart

@@ -59,6 +59,7 @@ from biotrail.converters.outputs.perfetto.slowest import (
     Slowest,
     counters,
     slow_packets,
+    slowest_of,
 )
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import (
@@ -254,11 +255,10 @@ class _Converter:
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
 
-        until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
-        there, and what has ended though it is still in the open tables is left to the next part.
-        FOREVER: nothing follows; the trace ends with its last event or clock reading, or with
-        `to_end` the last window. What is still in flight gets a slice to the trace's end, marked as
-        open. Without any window, also writes what a trace begins with.
+        until: ns at which the next part begins (`convert_parts`) and this one ends; what has ended
+        though it is in the open tables is left to that. FOREVER: nothing follows; the trace ends
+        with its last event or clock reading, or with `to_end` the last window. Without any window,
+        also writes what a trace begins with.
         """
         last = self._at_end
         if last is None:
@@ -294,7 +294,7 @@ class _Converter:
         if self._blame is not None:
             self._blame.finish()
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
-        ios, host = self._slowest.chosen(), self._place.host
+        ios, host = slowest_of(self._slowest.kept), self._place.host
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, self._flows, self._blame))
         self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
         self.summary.lanes = sum(len(one.last_end) for one in self._slices.pools.values())
@@ -306,11 +306,10 @@ class _Converter:
         self._write_view()
 
     def _write_view(self) -> None:
-        """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
+        """Set `summary.view`: the slowest I/O with one latency before and after it, in the trace.
 
-        It begins one latency before that I/O, ends one latency after it, and is clipped to the
-        trace. Without I/O it is around the longest pair of events or life, if there is any. The
-        attribute is the log's last packet, where readers look for it.
+        Without I/O it is around the longest pair of events or life, if there is any. As attribute
+        `view` it is the log's last packet, where readers look for it.
         """
         begin, end = max(self._longest_pair, self._lives.longest, key=np.ptp)
         slowest = self._slowest.kept[:1]
@@ -328,11 +327,7 @@ class _Converter:
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
-        """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
-
-        The trace begins at the earliest of the first slice and the window's begin, or without a
-        window at the first clock reading.
-        """
+        """Advance `_end` to the last packet of `slices`; at first write the trace's begin."""
         for drawn in slices:
             if len(drawn):
                 self._end = max(self._end, int(last_packet(drawn).max()))
@@ -391,15 +386,12 @@ def convert_parts(
 ) -> list[PerfettoSummary]:
     """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
 
-    Each opens by itself. A part ends where a window does. A bio or request in flight there is in
-    both parts: in the first it is drawn to the end and marked as open, and it is whole in the part
-    that has its window, also if it completed shortly before the border. Numbers identify it across
-    parts.
-    opened: called with a part's number 1, 2, …, returns the file to write; closing it is the
-    caller's. A part ends when one more window as large as the largest so far would not fit; it
-    exceeds the limit if the next window is larger, if a single window does, or by slices still open
-    at its end, which are not reckoned. A window without content begins no further part. The other
-    parameters are those of `convert`.
+    Each opens by itself, and ends where a window does. What is in flight there is in both parts: in
+    the first drawn to the end and marked as open, in the other whole, with the same number. opened:
+    called with a part's number 1, 2, …, returns the file to write; closing it is the caller's. A
+    part ends when one more window as large as the largest so far would not fit; it exceeds the
+    limit if the next is larger, or by slices still open at its end. A window without content begins
+    no further part. The other parameters are those of `convert`.
     """
     converter = partial(_Converter, context, stacks=stacks, to_end=to_end, options=options)
     summaries: list[PerfettoSummary] = []

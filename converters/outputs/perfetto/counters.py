@@ -59,8 +59,8 @@ class Gauges:
         """Take in what ended; return, per counter of _NAMES, the samples that are final now.
 
         table: the window's bios, of which the slices `bios` were made. until: ns; all changes
-        before it are known. A change before an earlier `until` counts as at that. Where a bio's
-        completion is in doubt or was not recorded, it ended at its last event. Samples are sorted.
+        before it are known. Where a bio's completion is in doubt or was not recorded, it ended at
+        its last event.
         """
         chosen = np.flatnonzero(bios.group == self._dev)
         rows, start, end = bios.rows[chosen], bios.start[chosen], bios.end[chosen]
@@ -205,11 +205,10 @@ class CounterWriter:
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        The counter of lost records is written by `finish`. bios, open_bios, requests: slices of the
-        tables of `window`. origin: the trace's begin, ns, where each counter begins. end: when the
-        trace's last packet is, ns: bins that end later are left to a later call, as their samples
-        would extend the trace. How long a bio was in flight is known when it is over, so what
-        follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
+        bios, open_bios, requests: slices of the window's tables. origin: the trace's begin, ns.
+        end: when its last packet is, ns: samples of bins that end later would extend it, and wait.
+        Also held back, unless that is too much, is what follows the oldest open bio's begin. Sets
+        `last`.
         """
         # All of a loss window are in the bin of its end; unknown counts add nothing.
         loss = window.loss

@@ -129,9 +129,8 @@ class FlowMaker:
     def __init__(self, first: int, names: Interned, *, every: bool = True) -> None:
         """Start before the first window.
 
-        first: a hash, below 2^64, from which on arrows are numbered, modulo 2^64: it keeps those of
-        several logs apart. every: whether all arrows are drawn; else those of the bios that are
-        given to `add`.
+        first: from which on arrows are numbered, modulo 2^64. every: whether all arrows are drawn;
+        else those of the bios that are given to `add`.
         """
         self._first = np.uint64(first & ~7)
         self._every = every
@@ -222,9 +221,8 @@ class FlowMaker:
     def of_calls(self, slices: Slices, table: Calls) -> None:
         """Put a mark into the slices of the calls of `table` for each bio that has an arrow.
 
-        The bios are those of the last `add`, and those kept from windows before, which are dropped
-        here: no arrow of these calls may be drawn later. A wait outside of timed calls began after
-        the Q of its bios: none leads from it to them.
+        Bios kept from windows before are dropped: no arrow of these calls may be drawn later. A
+        wait outside of timed calls began after the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
@@ -345,7 +343,7 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     """Return per question how many rows of its key are not after its time, and the place behind.
 
     key, time: (n,). asked, at: (m,), key and time of each question. The place is an index into the
-    rows in the order of (key, time): the last row that is not after is the one before it.
+    rows by (key, time), behind the last that is not after.
     """
     times, rank = np.unique(np.concatenate([time, at]), return_inverse=True)
     rows = np.sort(key * len(times) + rank[: len(key)])
@@ -368,8 +366,7 @@ def mark_lives(
     """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
 
     kind: the struct that the log follows. A bio whose last request was followed has the argument
-    too, without a flow. Of several lives of a request, its slice has the first one's number, and a
-    flow to each.
+    too. Of several lives of a request, its slice has the first one's number, and a flow to each.
     """
     if not len(joined):
         return

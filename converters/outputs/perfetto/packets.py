@@ -202,8 +202,8 @@ class BlockedReasons:
     def packets(self, waits: Waits, offset: int) -> list[TracePacket]:
         """Return a packet with an event for each wait in state D or for I/O; none without any.
 
-        It is at the wake-up, where the kernel's is; where that was not seen, within the wait, as an
-        importer knows none that comes when the thread runs again. offset: as for `block_io`.
+        It is at the wake-up, as the kernel's is, or where that was not seen within the wait.
+        offset: as for `block_io`.
         """
         state = (waits.state & _UNINTERRUPTIBLE) != 0
         told = waits.take(np.flatnonzero(state | waits.io_wait))

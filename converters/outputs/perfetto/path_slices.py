@@ -92,9 +92,8 @@ class CallMaker:
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
 
-        With `flows`, calls that return at or after `FlowMaker.settled` are held back for a later
-        window, as more of their bios' completions may follow, unless too many are held, or no
-        window follows (`rest`).
+        Calls that return at or after `FlowMaker.settled` are held back, as completions of their
+        bios may follow, unless too many are held, or no window follows (`rest`).
         """
         if path is not None:
             shown = path.calls.with_io | self._drawing.options.every_call
@@ -230,10 +229,9 @@ def submission_slices(
 ) -> Slices:
     """Return a slice per submission (io_uring's, aio's) of a window, in order of (start, number).
 
-    From the submission, or the first Q where that is not known, to the completion, or the end of
-    the last bio. `group` is the process id, or the thread's where the task is not known.
-    ranking: of the submissions so far. processes: by id, the name of a thread that queued a
-    submission; filled here.
+    From the submission, or else the first Q, to the completion, or else the end of the last bio.
+    `group` is the process id, or else the thread's. processes: filled with the name of a thread
+    that queued a submission, by process id.
     """
     if not len(rows):
         return Slices.none(SUBMISSION)
@@ -308,9 +306,8 @@ class _Completions(Table):
     def of(cls, window: Lifecycles) -> "_Completions":
         """Return a row for each request of a window that was completed in an interrupt or softirq.
 
-        A time is NEVER if it cannot be this completion's: an interrupt that is not between issue
-        and completion (or softirq), a softirq after the completion, a raise that is not between the
-        two.
+        A time is NEVER if it cannot be this completion's: they are in the order of issue,
+        interrupt, raise, softirq, completion.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -339,13 +336,11 @@ class InterruptMaker:
         """Completions whose interrupt may have completed requests of later windows."""
 
     def interrupts(self, window: Lifecycles | None) -> Slices:
-        """Return a slice for each interrupt, or softirq, that no later window adds to.
+        """Return a slice, by start, for each interrupt or softirq that no later window adds to.
 
         window: None: none follows. Requests that were completed in the same softirq, or in the same
         interrupt without a softirq, share a slice, up to the last completion. Held back is what may
-        have completed a request that is still open. Slices are sorted by start; the name says
-        whether one begins with an interrupt. `irq` only with an interrupt, `completions` if more
-        than 1.
+        have completed a request that is still open.
         """
         if window is not None and window.path is None:
             return Slices.none(INTERRUPT)

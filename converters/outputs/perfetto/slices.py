@@ -123,8 +123,7 @@ class BlockMaker:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
         As of bios; a request merged into another ends at its last known time. With detail STANDARD
-        those that are neither chosen nor finished a chosen bio of the last call of `bios` have no
-        stages.
+        only those that are chosen, or finished a chosen bio of the last `bios`, have stages.
         """
         stages = window.request_stages
         seen = seen_of(window.requests, stages)

@@ -82,8 +82,7 @@ def episodes(
     """Return the indices of the slowest, at most `most`, the slowest first.
 
     start, end: ns (n,). number: of equally slow ones the least is first. Left out is what overlaps
-    OF_BURST or more slower ones that are among them; and what is `lesser` (n,) if it overlaps
-    another such one.
+    OF_BURST or more slower ones that are chosen, or is `lesser` (n,) as one that it overlaps.
     """
     order = np.lexsort((number, start - end))
     begins, ends = start[order], end[order]
@@ -296,6 +295,13 @@ def _within(flights: _Flight, begin: int, end: int) -> I64:
     return np.asarray(np.maximum(span, 0), dtype=np.int64)
 
 
+def slowest_of(slices: list[SlowSlice], lesser: Bool | None = None) -> list[SlowSlice]:
+    """Return `episodes` of slices, the slowest first. lesser: per slice."""
+    columns = [(one.start, one.end, one.number) for one in slices]
+    start, end, number = np.array(columns, dtype=np.int64).reshape(-1, 3).T
+    return [slices[at] for at in episodes(start, end, number, lesser=lesser).tolist()]
+
+
 @dataclass
 class SlowCalls:
     """The slowest calls so far, of those that are drawn."""
@@ -322,10 +328,8 @@ class SlowCalls:
             for one in at.tolist()
         }
         every = sorted([*self.kept, *fresh.values()], key=lambda one: -one.latency)
-        start, end = (np.array([getattr(s, a) for s in every], np.int64) for a in ("start", "end"))
         workers = np.array([one.colour == _WORKERS for one in every], np.bool_)
-        chosen = episodes(start, end, np.arange(len(every)), lesser=workers)
-        self.kept = [every[i] for i in chosen.tolist()]
+        self.kept = slowest_of(every, workers)
         slow = [id(one) for one in self.kept[:WITH_ARROWS]]
         return np.array([at for at, one in fresh.items() if id(one) in slow], dtype=np.int64)
 
@@ -418,19 +422,13 @@ class Slowest:
         at = at[episodes(slices.start[at], slices.end[at], slices.number[at])]
         fresh = [self._slice(slices, window, row) for row in at.tolist()]
         self.kept = sorted([*self.kept, *fresh], key=lambda one: (-one.latency, one.number))
-        chosen = [one.number for one in self.chosen()]
+        chosen = [one.number for one in slowest_of(self.kept)]
         others = [one.number for one in self.kept if one.number not in chosen]
         kept = {*chosen, *others[: _KEPT - len(chosen)]}
         self.kept = [one for one in self.kept if one.number in kept]
         numbers = slices.number[at]
         slowest = np.isin(numbers, chosen), np.isin(numbers, chosen[:WITH_ARROWS])
         return numbers[slowest[0]], numbers[slowest[1]]
-
-    def chosen(self) -> list[SlowSlice]:
-        """Return the I/Os on the track, the slowest first, as far as is known by now."""
-        columns = [(one.start, one.end, one.number) for one in self.kept]
-        start, end, number = np.array(columns, dtype=np.int64).reshape(-1, 3).T
-        return [self.kept[at] for at in episodes(start, end, number).tolist()]
 
     def _slice(self, slices: Slices, window: Lifecycles, at: int) -> SlowSlice:
         """Return one I/O as a slice with its stages, coloured as its bio's slice is."""

@@ -54,10 +54,9 @@ _STRINGS = 256
 class Identity:
     """Hashes track uuids and sequence ids that are unique to a log, so that traces concatenate.
 
-    Logs of one trace share the ranges of sequence ids, which begin where `trace` says. Two-byte ids
-    are so few that sequences of two traces sometimes have the same. Each sequence therefore begins
-    with cleared state, and lanes have a clock whose id is hashed too: a sequence of another trace
-    is not understood wrongly unless that is also the same.
+    Two-byte ids are so few that sequences of two traces sometimes have the same. So each sequence
+    begins with cleared state, and lanes have a clock whose id is hashed too: a sequence of another
+    trace is not understood wrongly unless that is also the same.
     """
 
     def __init__(
@@ -125,10 +124,9 @@ class ClockBook:
     """Relates the log's MONOTONIC to the trace's clocks, by the readings taken so far.
 
     Perfetto keeps snapshots of different sets of clocks apart. Each of ours has a clock of its own
-    sequence, so that snapshots of another trace, appended with `cat`, do not contradict it.
-    BOOTTIME minus MONOTONIC changes only while the machine sleeps. Readings of the two are some 100
-    ns apart, so the first one's offset stands until a reading differs by more than 1 ms: otherwise
-    slices that span a snapshot would grow or shrink.
+    sequence, so that those of another trace, appended with `cat`, do not contradict it. Readings of
+    two clocks are some 100 ns apart, so the first one's offset stands until one differs by more
+    than 1 ms, after a sleep: otherwise slices that span a snapshot would grow or shrink.
     """
 
     aligned: bool = False
@@ -256,9 +254,8 @@ class CallStacks:
 def _places(stack: Stack) -> list[_Place]:
     """Return the (function, mapping) of a stack's frames: user, then kernel, outermost first.
 
-    The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
-    function is `FILE+0xOFFSET`; without a file either, the address for kernel code. Adjacent user
-    frames of which neither file nor function is known become one.
+    Without a symbol the function is `FILE+0xOFFSET`; without a file either, the address for kernel
+    code. Adjacent user frames of which neither file nor function is known become one.
     """
     places: list[_Place] = []
     for frames, unknown in ((stack.user, UNKNOWN), (stack.kernel, KERNEL)):
@@ -332,9 +329,8 @@ class Streams:
         """Return the packets that must precede new packets of streams.
 
         stream: distinct indices of streams, or with `slices` per slice (n,) that of its own. The
-        packets are a reset, with names and clocks, of each stream whose names or clocks are
-        outdated, and definitions of strings and call stacks that a stream uses for the first time
-        since its reset.
+        packets reset each stream whose names or clocks are outdated, and define strings and call
+        stacks that a stream has not used since its reset.
         """
         if slices is not None:
             iids = [(slices.category, column.iid) for column in slices.columns]

@@ -283,10 +283,9 @@ class Tree:
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane, from 0, one of those that slices of a category are drawn on.
 
-        dev: of STATE, BIO, REQUEST and INTERRUPT lanes the device (dev_t) whose group they are
-        below; of CALL the thread's id; of SUBMISSION the process's id; of COMMIT the file system's
-        device; of PAIR the key of `pairs`; of others it only enters the uuid. From SCREEN on, lanes
-        of bios and requests are part of "more bios" and "more requests".
+        dev: the device (dev_t), with CALL the thread's id, with SUBMISSION the process's, with PAIR
+        the key of `pairs`. From SCREEN on, lanes of bios and requests are part of "more bios" and
+        "more requests".
         """
         uuid, parent = self.identity.uuid(f"{category} {dev} {lane}"), self.root
         rank: int | None
