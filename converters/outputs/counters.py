@@ -58,17 +58,12 @@ class Level:
     """Value of the last sample; None: no sample yet."""
     _level: int = 0
     """The level after the steps that are samples already."""
-    _times: I64 = field(default_factory=_NO_TIMES.copy)
+    times: I64 = field(default_factory=_NO_TIMES.copy)
     """Times (ns, sorted) of the steps that are not samples yet."""
     _steps: I64 = field(default_factory=_NO_TIMES.copy)
     """Per time: +1 or -1."""
-    _rest: tuple[int, float] | None = None
-    """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
-
-    @property
-    def held(self) -> int:
-        """Number of steps that are not samples yet."""
-        return len(self._times)
+    _rest: Samples = _NO_SAMPLES
+    """The sample, if any, that is due at the start of a bin unless that is thinned, too."""
 
     def update(self, up: I64, down: I64, until: int) -> Samples:
         """Take in new steps, and return the samples of all bins that ended by `until`.
@@ -82,20 +77,20 @@ class Level:
         """
         # Sorted by time, and at one time steps of +1 before those of -1.
         rises = self._steps > 0
-        times = np.concatenate([self._times[rises], up, self._times[~rises], down])
+        times = np.concatenate([self.times[rises], up, self.times[~rises], down])
         order = np.argsort(times, kind="stable")
         risen = np.count_nonzero(rises) + len(up)
-        self._times, self._steps = times[order], np.where(order < risen, 1, -1)
+        self.times, self._steps = times[order], np.where(order < risen, 1, -1)
         before = until // self.bin
         samples = self._pop(before)
-        if self._rest is not None and self._rest[0] < before:
-            samples = _joined(self._pop_rest(), samples)
+        if (self._rest[0] < before * self.bin).all():
+            samples, self._rest = _joined(self._rest, samples), _NO_SAMPLES
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
         """Return the samples that were held back; none is after `end`, the trace's (ns)."""
-        samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
-        samples = _joined(samples, self._pop_rest())
+        samples = self._pop(int(self.times.max(initial=end)) // self.bin + 1)
+        samples = _joined(samples, self._rest)
         return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
     def _pop(self, before: int) -> Samples:
@@ -104,11 +99,11 @@ class Level:
         The rest of a thinned bin is left out where the next bin is thinned too; that of the last
         one is put in `_rest`.
         """
-        ready = int(np.searchsorted(self._times, before * self.bin))
+        ready = int(np.searchsorted(self.times, before * self.bin))
         if not ready:
             return _NO_SAMPLES
-        times, steps = self._times[:ready], self._steps[:ready]
-        self._times, self._steps = self._times[ready:], self._steps[ready:]
+        times, steps = self.times[:ready], self._steps[:ready]
+        self.times, self._steps = self.times[ready:], self._steps[ready:]
         after = self._level + np.cumsum(steps)
         numbers = times // self.bin
         first = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
@@ -122,22 +117,15 @@ class Level:
         exact = moments[~many[np.searchsorted(bins, times[moments] // self.bin)]]
         exactly = times[exact], after[exact].astype(float)
         thinned, rest = bins[many], rest[many]
+        early, self._rest = self._rest, _NO_SAMPLES
         if not len(thinned):
-            return _joined(self._pop_rest(), exactly)
-        if self._rest is not None and self._rest[0] == thinned[0]:
-            self._rest = None
-        early = self._pop_rest()
-        self._rest = int(thinned[-1]) + 1, float(rest[-1])
+            return _joined(early, exactly)
+        if (early[0] == thinned[0] * self.bin).any():
+            early = _NO_SAMPLES
+        self._rest = (thinned[-1:] + 1) * self.bin, rest[-1:]
         ends = np.flatnonzero(np.diff(thinned) > 1)
         stops = (thinned[ends] + 1) * self.bin, rest[ends]
         return _joined(early, stops, (thinned * self.bin, peak[many].astype(float)), exactly)
-
-    def _pop_rest(self) -> Samples:
-        """Return the sample that is held back in `_rest`, if there is one, and clear `_rest`."""
-        rest, self._rest = self._rest, None
-        if rest is None:
-            return _NO_SAMPLES
-        return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
 
     def _without_repeats(self, samples: Samples, begun: bool) -> Samples:
         """Return samples sorted, the last one per time, without repeats of the level before.

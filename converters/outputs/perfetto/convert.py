@@ -61,7 +61,7 @@ from biotrail.converters.outputs.perfetto.slowest import (
     slow_packets,
     slowest_of,
 )
-from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import (
     OWN_CLOCK,
     CallStacks,
@@ -72,8 +72,6 @@ from biotrail.converters.outputs.perfetto.tracks import (
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.lives import LifeReader
-
-__all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
 
 _END_BYTES = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""

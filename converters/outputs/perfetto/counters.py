@@ -227,7 +227,7 @@ class CounterWriter:
             if dev not in self._gauges:
                 self._gauges[dev] = Gauges(self._drawing, self._flushes, dev, origin)
             gauges, until = self._gauges[dev], known_until
-            if gauges.queued.held + gauges.in_device.held < _MOST_HELD:
+            if len(gauges.queued.times) + len(gauges.in_device.times) < _MOST_HELD:
                 oldest = open_bios.start[open_bios.group == dev].min(initial=until)
                 until = min(until, int(oldest))
             samples = gauges.update(window.bios, bios, requests, until)

@@ -157,7 +157,7 @@ class BlockMaker:
         names = self._strings.ids(table.kind, lambda kind: known.get(kind, f"kind {kind}"))
         slices.text("kind", names)
         slices.put("count", table.count, table.count >= 0)
-        if len(slices):
+        if self._host and len(slices):
             slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
         return slices
 
@@ -406,7 +406,7 @@ class BlockMaker:
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
         slices.true("doubtful", table.doubtful)
-        if len(slices):
+        if self._host and len(slices):
             slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
 
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
