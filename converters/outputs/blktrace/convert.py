@@ -7,7 +7,6 @@ A device's events become a set of files `NAME.blktrace.CPU`, as blktrace itself 
 
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -41,16 +40,13 @@ class BlktraceSummary:
 
 
 def write(
-    events: Iterator[tuple[Events, int]], context: Context, out_prefix: Path
+    events: Iterator[tuple[Events, int]], context: Context, directory: Path
 ) -> BlktraceSummary:
     """Write events as sets of blktrace's files, one set per device and one file per CPU in it.
 
-    events: as `Trace.events` yields them. out_prefix: an existing directory gets a set for each
-    device, under the device's name. Otherwise the files of a log with events of one device are
-    PREFIX.blktrace.CPU, which are written as PREFIX.NAME.blktrace.CPU first; those of several
-    devices keep that name.
-    Raises OutputError when a file exists already or cannot be written. After any exception the
-    files written are removed; one that existed stays.
+    events: as `Trace.events` yields them. directory: gets a set for each device, under the device's
+    name. Raises OutputError when a file exists already or cannot be written. After any exception
+    the files written are removed; one that existed stays.
     """
     summary, sets = BlktraceSummary(), dict[int, _Set]()
     encoder, tasks = Encoder(context), TaskNames()
@@ -63,13 +59,11 @@ def write(
             device = encoded.head["device"]
             for dev in np.unique(device).tolist():
                 if dev not in sets:
-                    sets[dev] = _Set(dev, out_prefix, context)
+                    sets[dev] = _Set(dev, directory, context)
                 sets[dev].add(encoded.take(np.flatnonzero(device == dev)), tasks)
         for files in sets.values():  # blkparse stops at the first missing file
             for cpu in set(range(max(files.paths, default=0))) - set(files.paths):
                 files.append(cpu, b"")
-        if len(sets) == 1 and not out_prefix.is_dir():
-            next(iter(sets.values())).rename(out_prefix)
     except BaseException:
         for files in sets.values():
             for path in files.paths.values():
@@ -83,19 +77,19 @@ def write(
 class _Set:
     """One device's files, one per CPU, which are open only during a write."""
 
-    def __init__(self, dev: int, asked: Path, context: Context) -> None:
+    def __init__(self, dev: int, directory: Path, context: Context) -> None:
         """Write a note of the wall clock to CPU 0's file if the log has a clock reading.
 
-        asked: directory or prefix of the set. A device without a name in the log's header is named
-        by its numbers, `8_0`; in a name `/` becomes `_`, and what cannot be printed is escaped.
+        A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
+        becomes `_`, and what cannot be printed is escaped.
         """
         entry = context.devices.get(dev, {})
         name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
-        self.prefix = asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
+        self.prefix = directory / name
         self.bytes = 0
         self._dev = dev
         self.paths: dict[int, Path] = {}
-        """Per CPU: where its file is now."""
+        """Per CPU: its file."""
         self._noted: set[tuple[int, int]] = set()
         """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
@@ -144,39 +138,18 @@ class _Set:
             )
         return notes
 
-    def rename(self, prefix: Path) -> None:
-        """Rename the files to `prefix`.blktrace.CPU; OutputError where one of that name exists."""
-        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self.paths)}
-        for target in targets.values():
-            with _explained(target):
-                if target.exists():
-                    raise FileExistsError
-        for cpu, target in targets.items():
-            with _explained(target):
-                self.paths[cpu].rename(target)
-            self.paths[cpu] = target
-        self.prefix = prefix
-
     def append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`."""
-        path = _file(self.prefix, cpu)
-        with _explained(path), open(path, "ab" if cpu in self.paths else "xb") as stream:
-            self.paths[cpu] = path
-            stream.write(data)
+        path = self.prefix.with_name(f"{self.prefix.name}.blktrace.{cpu}")
+        try:
+            with open(path, "ab" if cpu in self.paths else "xb") as stream:
+                self.paths[cpu] = path
+                stream.write(data)
+        except FileExistsError as error:
+            raise OutputError(
+                f"{path}: exists already; remove it, or give another prefix"
+            ) from error
+        except OSError as error:
+            why = error.strerror or error
+            raise OutputError(f"{path}: cannot be written: {why}; give another place") from error
         self.bytes += len(data)
-
-
-def _file(prefix: Path, cpu: int) -> Path:
-    return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
-
-
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileExistsError as error:
-        message = f"{path}: exists already; remove it, or give another prefix"
-        raise OutputError(message) from error
-    except OSError as error:
-        why = error.strerror or error
-        raise OutputError(f"{path}: cannot be written: {why}; give another place") from error
