@@ -28,7 +28,6 @@ from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, 
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.definitions import define
 from biotrail.converters.outputs.otf2.events import (
-    HOLD_EVENTS,
     LATEST,
     TRUNCATED,
     UNISSUED,
@@ -157,10 +156,9 @@ class Gauges:
 class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
-    def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
+    def __init__(self, archive: Archive, context: Context) -> None:
         self._archive = archive
         self._context = context
-        self._hold_events = hold_events
         self.handles = Handles()
         self._writer = Writer(archive, self.handles, context)
         self._threads = Threads(self._writer)
@@ -242,7 +240,7 @@ class _Conversion:
         for layer, ops in layers:
             for disk in np.unique(ops.disk).tolist():
                 location = self.handles.location(disk, layer)
-                queue = self._queues.setdefault(location, Queue(self._hold_events))
+                queue = self._queues.setdefault(location, Queue())
                 queue.finish(ops.take(ops.disk == disk), until)
 
     def _write(self, location: Location, events: EventArray) -> None:
@@ -269,20 +267,16 @@ def convert(
     lifecycles: Iterable[Lifecycles],
     context: Context,
     directory: Path,
-    *,
-    hold_events: int = HOLD_EVENTS,
 ) -> Otf2Summary:
     """Write an OTF2 archive of a log's lifecycles, and return what it holds.
 
     directory: is created, or exists and is empty; the archive is `traces.otf2` in it, and the files
-    beside that. hold_events: most events of a device's bios, or of its requests, that are held in
-    memory; some more are held where an operation is open for up to one second. Raises
-    ConversionError without the otf2 package, OutputError where the directory is in use or cannot be
-    written; then nothing of the archive is left.
+    beside that. Raises ConversionError without the otf2 package, OutputError where the directory is
+    in use or cannot be written; then nothing of the archive is left.
     """
     archive = Archive(directory)
     try:
-        conversion = _Conversion(archive, context, hold_events)
+        conversion = _Conversion(archive, context)
         for window in lifecycles:
             conversion.add(window)
             del window  # not kept while the next is made

@@ -8,12 +8,11 @@ does not grow with its length.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
@@ -73,6 +72,9 @@ from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.lives import LifeReader
 
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.blame.timeline import Timeline
+
 _END_BYTES = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""
 _MOST_STRINGS = 1 << 14
@@ -92,7 +94,7 @@ def convert(
     to_end: bool = False,
     options: Options = STANDARD,
     place: Place | None = None,
-    blame: Timeline | None = None,
+    blame: "Timeline | None" = None,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
@@ -126,7 +128,7 @@ class _Converter:
         options: Options,
         place: Place | None = None,
         lives: LifeReader | None = None,
-        blame: Timeline | None = None,
+        blame: "Timeline | None" = None,
     ) -> None:
         """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
         self._to_end, self._detail = to_end, options.detail
@@ -170,8 +172,6 @@ class _Converter:
         self._shown_from = 0
         """The trace's begin on its primary clock, ns."""
         self._end = 0
-
-    # The trace as a whole
 
     def write_window(self, window: Lifecycles) -> None:
         """Write what the window ended, and counters; what is in flight only gets a lane."""

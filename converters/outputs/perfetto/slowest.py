@@ -6,6 +6,7 @@ Slices are written when the trace ends.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -16,7 +17,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.analysis.blame.parties import Writers, process_of_owner
-from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call, name_of_error
@@ -59,6 +59,9 @@ from biotrail.recorder.schema.durations import duration
 from biotrail.recorder.schema.strings import shown
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
 
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.blame.timeline import Timeline
+
 _KEPT = 64
 """I/Os that are kept at most, as slower ones of later windows change which are of one burst."""
 _TITLES = {STAGE_NAMES[stage]: title for stage, title in STAGE_TITLES.items()}
@@ -76,10 +79,8 @@ MOST, OF_BURST = 20, 3
 that is in it slow, and twenty of one burst say no more than three."""
 
 
-def episodes(
-    start: I64, end: I64, number: I64, most: int = MOST, lesser: Bool | None = None
-) -> I64:
-    """Return the indices of the slowest, at most `most`, the slowest first.
+def episodes(start: I64, end: I64, number: I64, lesser: Bool | None = None) -> I64:
+    """Return the indices of the slowest, at most MOST, the slowest first.
 
     start, end: ns (n,). number: of equally slow ones the least is first. Left out is what overlaps
     OF_BURST or more slower ones that are chosen, or is `lesser` (n,) as one that it overlaps.
@@ -90,7 +91,7 @@ def episodes(
     less = np.zeros(len(order), dtype=np.bool_) if lesser is None else lesser[order]
     found: list[int] = []
     at = 0
-    while len(found) < most:
+    while len(found) < MOST:
         rest = np.flatnonzero(beside[at:] < OF_BURST)
         if not len(rest):
             break
@@ -135,7 +136,7 @@ def slow_packets(
     slices: Sequence[SlowSlice],
     host: str,
     flows: FlowMaker | None = None,
-    blame: Timeline | None = None,
+    blame: "Timeline | None" = None,
 ) -> Iterator[TracePacket]:
     """Yield the lanes' descriptors of the category's track, then the slices in order of start.
 
@@ -504,7 +505,7 @@ _DESCRIPTION = (
 )
 
 
-def counters(blame: Timeline, tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
+def counters(blame: "Timeline", tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
     """Yield victims' tracks, below the log's root, and their samples from begin to end, ns."""
     group = tree.identity.uuid(GROUP)
     for number, (victim, times, values) in enumerate(blame.waiting()):
