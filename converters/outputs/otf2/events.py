@@ -373,14 +373,13 @@ class Queue:
         return out
 
 
-def _words(events: EventArray) -> U64:
-    """Return the events as 64-bit words, (n, _WORDS), which are copied faster than records."""
-    return events.view("<u8").reshape(len(events), _WORDS)
+# Events are copied as 64-bit words, (n, _WORDS), which is faster than as records.
 
 
 def _joined(parts: list[EventArray]) -> EventArray:
-    return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
+    words = [part.view("<u8").reshape(-1, _WORDS) for part in parts]
+    return np.concatenate(words).view(EVENT).reshape(-1)
 
 
 def _taken(events: EventArray, rows: I64) -> EventArray:
-    return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
+    return events.view("<u8").reshape(-1, _WORDS).take(rows, axis=0).view(EVENT).reshape(-1)
