@@ -111,29 +111,6 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
     return Result(Path(target), summary.bytes, notes=tuple(notes))
 
 
-def report_lines(source: Opened, result: Result, form: str) -> list[str]:
-    """Return what was written, how certain it is, what it lacks, and how to open it."""
-    trace = source.trace
-    cut = [f"  {line}" for line in source.lines()]
-    where = "standard output" if result.path is None else str(result.path)
-    size = f" ({units.size(result.bytes)})" if result.bytes else ""
-    if form == BLKTRACE:
-        return [f"wrote {where}{size}", *cut, *result.notes]
-    what = units.plural(result.parts, "part") if result.parts else where
-    found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
-    found += [*result.notes, *cut]
-    found += [f"  {line}" for line in tallies.certainty_lines(trace)]
-    found += [f"  {line}" for line in tallies.own_lines(trace)]
-    found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
-    if result.warning:
-        found.append(result.warning)
-    if form == OTF2:
-        found.append(f"open it: otf2-print {where}/{OTF2_ANCHOR}, or Vampir")
-    elif result.path is not None:
-        found += open_lines(where, result)
-    return found
-
-
 @dataclass(frozen=True)
 class ConvertOptions:
     target: str | None = option(
@@ -223,6 +200,7 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
 def convert_one(
     log: str, source: Opened, form: str, target: str, asked: ConvertOptions
 ) -> tuple[Result, list[str]]:
+    """Return what was written, and lines on how certain it is, what it lacks, how to open it."""
     trace, force = source.trace, asked.force
     other = _other_trace(log, source, form, asked)
     if form == BLKTRACE:
@@ -234,7 +212,24 @@ def convert_one(
                 result = _to_otf2(trace, lifecycles, target, force)
             else:
                 result = perfetto.write(source, lifecycles, target, force, asked.drawing, other)
-    return result, report_lines(source, result, form)
+    cut = [f"  {line}" for line in source.lines()]
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    if form == BLKTRACE:
+        return result, [f"wrote {where}{size}", *cut, *result.notes]
+    what = units.plural(result.parts, "part") if result.parts else where
+    found = [f"wrote {what}{size}: {units.plural(trace.account.total, 'event')}"]
+    found += [*result.notes, *cut]
+    found += [f"  {line}" for line in tallies.certainty_lines(trace)]
+    found += [f"  {line}" for line in tallies.own_lines(trace)]
+    found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    if result.warning:
+        found.append(result.warning)
+    if form == OTF2:
+        found.append(f"open it: otf2-print {where}/{OTF2_ANCHOR}, or Vampir")
+    elif result.path is not None:
+        found += open_lines(where, result)
+    return result, found
 
 
 def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> "OtherTrace | None":

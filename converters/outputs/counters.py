@@ -58,50 +58,39 @@ class Level:
     """Value of the last sample; None: no sample yet."""
     _level: int = 0
     """The level after the steps that are samples already."""
-    _times: I64 = field(default_factory=_NO_TIMES.copy)
+    times: I64 = field(default_factory=_NO_TIMES.copy)
     """Times (ns, sorted) of the steps that are not samples yet."""
     _steps: I64 = field(default_factory=_NO_TIMES.copy)
     """Per time: +1 or -1."""
-    _rest: tuple[int, float] | None = None
-    """(bin, level) of a sample that is due at that bin's start, unless that bin is thinned, too."""
-
-    @property
-    def held(self) -> int:
-        """Number of steps that are not samples yet."""
-        return len(self._times)
+    _rest: Samples = _NO_SAMPLES
+    """The sample, if any, that is due at the start of a bin unless that is thinned, too."""
 
     def update(self, up: I64, down: I64, until: int) -> Samples:
         """Take in new steps, and return the samples of all bins that ended by `until`.
 
-        up, down: times (ns, int64) of steps +1 and -1, in any order. until: ns; all steps before it
-        are known now, and `until` never decreases from call to call. Steps in the bin that `until`
-        is in are held back for a later call.
-
-        Returns (times in ns, levels), sorted by time, one per time, without samples that repeat the
-        level before; empty where nothing changed. A bin with at most `few` times of change gives a
+        up, down: times (ns) of steps +1 and -1, in any order. until: ns, never less than before;
+        all steps before it are known now. Those in its bin are held back. Samples are sorted, one
+        per time, none repeats the level before. A bin with at most `few` times of change gives a
         sample for each; a bin with more its highest level at its start and its final level at its
-        end, unless the next bin has more, too. The first sample ever is a 0 at `origin`, unless the
+        end, unless the next has more, too. The first sample ever is a 0 at `origin`, unless the
         level changes there.
         """
         # Sorted by time, and at one time steps of +1 before those of -1.
         rises = self._steps > 0
-        times = np.concatenate([self._times[rises], up, self._times[~rises], down])
+        times = np.concatenate([self.times[rises], up, self.times[~rises], down])
         order = np.argsort(times, kind="stable")
         risen = np.count_nonzero(rises) + len(up)
-        self._times, self._steps = times[order], np.where(order < risen, 1, -1)
+        self.times, self._steps = times[order], np.where(order < risen, 1, -1)
         before = until // self.bin
         samples = self._pop(before)
-        if self._rest is not None and self._rest[0] < before:
-            samples = _joined(self._pop_rest(), samples)
+        if (self._rest[0] < before * self.bin).all():
+            samples, self._rest = _joined(self._rest, samples), _NO_SAMPLES
         return self._without_repeats(samples, begun=before * self.bin > self.origin)
 
     def finish(self, end: int) -> Samples:
-        """Return the samples that were held back; those after the trace's end (ns) are moved to it.
-
-        No steps may follow.
-        """
-        samples = self._pop(int(self._times.max(initial=end)) // self.bin + 1)
-        samples = _joined(samples, self._pop_rest())
+        """Return the samples that were held back; none is after `end`, the trace's (ns)."""
+        samples = self._pop(int(self.times.max(initial=end)) // self.bin + 1)
+        samples = _joined(samples, self._rest)
         return self._without_repeats((np.minimum(samples[0], end), samples[1]), begun=True)
 
     def _pop(self, before: int) -> Samples:
@@ -110,11 +99,11 @@ class Level:
         The rest of a thinned bin is left out where the next bin is thinned too; that of the last
         one is put in `_rest`.
         """
-        ready = int(np.searchsorted(self._times, before * self.bin))
+        ready = int(np.searchsorted(self.times, before * self.bin))
         if not ready:
             return _NO_SAMPLES
-        times, steps = self._times[:ready], self._steps[:ready]
-        self._times, self._steps = self._times[ready:], self._steps[ready:]
+        times, steps = self.times[:ready], self._steps[:ready]
+        self.times, self._steps = self.times[ready:], self._steps[ready:]
         after = self._level + np.cumsum(steps)
         numbers = times // self.bin
         first = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
@@ -128,22 +117,15 @@ class Level:
         exact = moments[~many[np.searchsorted(bins, times[moments] // self.bin)]]
         exactly = times[exact], after[exact].astype(float)
         thinned, rest = bins[many], rest[many]
+        early, self._rest = self._rest, _NO_SAMPLES
         if not len(thinned):
-            return _joined(self._pop_rest(), exactly)
-        if self._rest is not None and self._rest[0] == thinned[0]:
-            self._rest = None
-        early = self._pop_rest()
-        self._rest = int(thinned[-1]) + 1, float(rest[-1])
+            return _joined(early, exactly)
+        if (early[0] == thinned[0] * self.bin).any():
+            early = _NO_SAMPLES
+        self._rest = (thinned[-1:] + 1) * self.bin, rest[-1:]
         ends = np.flatnonzero(np.diff(thinned) > 1)
         stops = (thinned[ends] + 1) * self.bin, rest[ends]
         return _joined(early, stops, (thinned * self.bin, peak[many].astype(float)), exactly)
-
-    def _pop_rest(self) -> Samples:
-        """Return the sample that is held back in `_rest`, if there is one, and clear `_rest`."""
-        rest, self._rest = self._rest, None
-        if rest is None:
-            return _NO_SAMPLES
-        return np.array([rest[0] * self.bin], dtype=np.int64), np.array([rest[1]])
 
     def _without_repeats(self, samples: Samples, begun: bool) -> Samples:
         """Return samples sorted, the last one per time, without repeats of the level before.
@@ -163,10 +145,7 @@ class Level:
 
 
 def _changes(samples: Samples, last: float | None) -> tuple[Samples, float | None]:
-    """Return the samples that do not repeat the value before, and the last value.
-
-    last: the value before; None: there was none.
-    """
+    """Return the samples that differ from the one before (`last`; None: none), and the last."""
     at, value = samples
     if not len(value):
         return samples, last
@@ -191,9 +170,8 @@ class _Steps:
         """Return the bins' samples, with a zero after each bin that the next one does not adjoin.
 
         begin, stops, value: per bin, sorted, its begin and end (ns) and its value. The zero after
-        the last bin is held back, unless all bins before `until` are known, and that one ended
-        earlier. The first sample ever is at `origin`, a zero where no bin begins there. Returns
-        (times in ns, values), without samples that repeat the value before.
+        the last bin is held back, unless that one ended before `until` (ns). The first sample ever
+        is at `origin`. None repeats the value before.
         """
         since = self.origin if self._rest is None else self._rest
         gap = np.append(since, stops[:-1])[: len(begin)]
@@ -227,12 +205,9 @@ class Rate:
     def update(self, times: I64, moved: I64, until: int) -> Samples:
         """Take in completions, and return the rate (bytes/s) of each bin that ended by `until`.
 
-        times (ns), moved (bytes): completions, in any order; until: ns; all completions before it
-        are known. Completions in the bin that `until` is in are held back for the next call.
-
-        Returns (times in ns, bytes/s): a sample at the start of each bin with bytes, a zero where a
-        bin without bytes follows, and none that repeats the value before. The first sample ever is
-        a 0 at `origin`, unless a bin with bytes begins there.
+        times (ns), moved (bytes): in any order; until: ns; all completions before it are known.
+        Those in its bin are held back. A sample is at the start of each bin with bytes, a zero
+        where a bin without follows, none repeats the value before. The first ever is at `origin`.
         """
         times = np.concatenate([self._times, times])
         moved = np.concatenate([self._bytes, moved])
@@ -272,12 +247,11 @@ class Binned:
         self._steps = [_Steps(self.origin) for _ in range(figures)]
 
     def update(self, times: I64, amounts: I64, until: int) -> list[Samples]:
-        """Take in completions, and return the samples of each bin that ended by `until`.
+        """Take in completions, and return per figure the samples of each bin that ended by `until`.
 
-        times (ns), amounts: completions, in any order; until: ns; all completions before it are
-        known. Returns per figure (times in ns, values): a sample at the start of each bin with
-        completions, a zero where a bin without them follows, and none that repeats the value
-        before. The first sample ever is at `origin`, a zero where the first bin has no completion.
+        times (ns), amounts: in any order; until: ns; all completions before it are known. A sample
+        is at the start of each bin with completions, a zero where a bin without follows. The first
+        ever is at `origin`. None repeats the value before.
         """
         self._times = np.concatenate([self._times, times])
         self._amounts = np.concatenate([self._amounts, amounts])
@@ -294,11 +268,11 @@ class Binned:
         return self._pop(self._times < before, until)
 
     def finish(self, end: int) -> list[Samples]:
-        """Return the samples held back, per figure: (times in ns, values). end: the trace's, ns.
+        """Return the samples held back, per figure. end: the trace's, ns.
 
         A trace shorter than 0.5 s gets its length of bins now: the shortest of `_SHORT_BINS` of
-        which 50 span it. The number of bins is rounded; the last one ends at `end`, and so is
-        shorter or longer. A zero follows the last bin with completions, unless that ends at `end`.
+        which 50 span it. Their number is rounded; the last one ends at `end`. A zero follows the
+        last bin with completions, unless that ends there.
         """
         length = max(end - self.origin, 1)
         self._bin = self._bin or next(
@@ -310,9 +284,9 @@ class Binned:
     def _pop(self, ready: Bool, end: int, count: int = 1 << 62, until: int = -1) -> list[Samples]:
         """Remove the completions in `ready` from those that are held; return their samples.
 
-        count: number of bins in the trace; the last of them ends at `end` (ns) and takes in later
-        completions, the first those before `origin`. Without `count` the trace goes on, and `end`
-        does not matter. until: as for `_Steps.samples`.
+        count: of bins in the trace, of which the last ends at `end` (ns) and takes in later
+        completions, the first earlier ones; without it the trace goes on. until: as for
+        `_Steps.samples`.
         """
         place = np.clip((self._times[ready] - self.origin) // self._bin, 0, count - 1)
         amounts = self._amounts[ready]

@@ -63,8 +63,10 @@ def test_a_load_that_btt_can_follow_gives_its_table_from_either_recording(
     # AND WHEN the log is associated by identity, and btt is given what we export of it
     recorded = associated(log)
     trace = Trace(log)
-    blktrace.write(trace.events(), trace.context, tmp_path / "export")
-    report = btt(blkparse_binary(tmp_path / "export", tmp_path / "export.bin"))
+    (tmp_path / "export").mkdir()
+    summary = blktrace.write(trace.events(), trace.context, tmp_path / "export")
+    (export,) = summary.sets.values()
+    report = btt(blkparse_binary(export, tmp_path / "export.bin"))
     # THEN the same holds
     check_table(recorded, report)
     check_sizes(recorded, report)

@@ -4,17 +4,14 @@
 The timeline is that of one of them, or of another program's trace that they are written beside.
 """
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from biotrail.cli.converting.perfetto import Result, blamed, open_lines, to_stdout
-from biotrail.cli.options import compressing
+from biotrail.cli.converting.perfetto import Result, blamed, open_lines, written
 from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
@@ -23,7 +20,6 @@ from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
 from biotrail.converters.outputs.perfetto.packets import Facts
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
-from biotrail.recorder.output import output
 from biotrail.recorder.schema.strings import characters
 from biotrail.text import tallies, units
 from biotrail.text.alignment import alignment_lines
@@ -96,28 +92,18 @@ def convert(
 ) -> tuple[Result, list[str]]:
     """Write all recordings to one trace, beside the Perfetto trace `beside`, if there is one."""
     logs = align(recordings, guest, beside)
-    if target == "-":
-        result = to_stdout(lambda out: _write_all(logs, out, drawing).warning)
-    else:
-        with (
-            output.replacing(target, force=force) as stream,
-            compressing.compressed(stream, target) as packed,
-        ):
-            total = _write_all(logs, packed, drawing)
-        size = os.stat(target).st_size
-        result = Result(Path(target), size, total.warning, view=total.view)
+    other = logs[0].beside
+
+    def write(out: BinaryIO) -> PerfettoSummary:
+        if other is None:
+            return _write(logs, out, drawing)
+        return other.written(out, drawing, lambda: _write(logs, out, drawing))
+
+    result, _ = written(target, force, write)
     for log in logs:
         log.clocks.compare(log.recording.trace.context.clocks)
     found = report_lines(logs, result)
     return result, found if guest is None else [*found, *guest_lines(figures(guest))]
-
-
-def _write_all(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
-    beside = logs[0].beside
-    if beside is None:
-        return _write(logs, out, drawing)
-    beside.check(drawing)
-    return beside.written(out, lambda: _write(logs, out, drawing))
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:

@@ -54,21 +54,19 @@ class OtherTrace:
         }
         return replace(placed, facts=facts)
 
-    def check(self, drawing: Drawing) -> None:
-        if not drawing.ftrace:
-            return
-        if self.theirs.block_io:
+    def written(
+        self, out: BinaryIO, drawing: Drawing, write_ours: Callable[[], PerfettoSummary]
+    ) -> PerfettoSummary:
+        """Write both traces to `out`; return the summary of ours, with the bytes of both."""
+        if drawing.ftrace and self.theirs.block_io:
             raise ConversionError(
                 f"{self.path}: has block_io_start of ftrace itself: leave --ftrace out"
             )
-        if self.joined.clock != BOOTTIME:
+        if drawing.ftrace and self.joined.clock != BOOTTIME:
             raise ConversionError(
                 f"{self.path}: its clock is MONOTONIC, and ftrace's events are of BOOTTIME: leave "
                 "--ftrace out"
             )
-
-    def written(self, out: BinaryIO, write_ours: Callable[[], PerfettoSummary]) -> PerfettoSummary:
-        """Write both traces to `out`; return the summary of ours, with the bytes of both."""
         if self.theirs.read_on:
             summary = write_ours()
             self._copy(out)

@@ -45,13 +45,25 @@ class Result:
     """The part of a Perfetto trace to show first; None: no such part, or several files."""
 
 
-def to_stdout(write: Callable[[BinaryIO], str | None]) -> Result:
-    try:
-        return Result(None, 0, write(sys.stdout.buffer))
-    except OutputError as error:
-        if isinstance(error.__cause__, BrokenPipeError):
-            raise error.__cause__ from error
-        raise
+def written(
+    target: str, force: bool, write: Callable[[BinaryIO], PerfettoSummary]
+) -> tuple[Result, PerfettoSummary]:
+    """Have `write` write a trace to the file `target`, or `-`: to standard output."""
+    if target == "-":
+        try:
+            summary = write(sys.stdout.buffer)
+        except OutputError as error:
+            if isinstance(error.__cause__, BrokenPipeError):
+                raise error.__cause__ from error
+            raise
+        return Result(None, 0, summary.warning), summary
+    with (
+        output.replacing(target, force=force) as stream,
+        compressing.compressed(stream, target) as out,
+    ):
+        summary = write(out)
+    size = os.stat(target).st_size
+    return Result(Path(target), size, summary.warning, view=summary.view), summary
 
 
 def open_lines(where: str, result: Result) -> list[str]:
@@ -68,34 +80,32 @@ def announced(
     seen: list[Lifecycles] = []
     for window in lifecycles:
         seen.append(window)
-        if expected(window, Options(Detail.FULL)):
-            share = share_read(source, window)
-            lines = [] if share is None else large_lines(window, share, drawing)
-            if lines:
-                StatusLine().show("")  # in place of the bar
-            for line in lines:
-                say(line, err=True)
-            break
+        if not expected(window, Options(Detail.FULL)):
+            continue
+        if lines := _large_lines(source, window, drawing):
+            StatusLine().show("")  # in place of the bar
+        for line in lines:
+            say(line, err=True)
+        break
     # Taken out one by one: none is kept in memory.
     return chain((seen.pop(0) for _ in range(len(seen))), lifecycles)
 
 
-def share_read(source: Opened, window: Lifecycles) -> float | None:
-    """Return which share of the chunks, or of a cut's time, was read when `window` came."""
+def _large_lines(source: Opened, window: Lifecycles, drawing: Drawing) -> list[str]:
+    """Return lines on a large trace, by its first window and how much was read until that came."""
     trace, reader = source.trace, source.trace.reader
     if not isinstance(reader, Indexed):
-        return None
+        return []
     bounds = reader.bounds()
-    if trace.span is None or bounds is None:
-        return min(reader.parts_read / reader.parts_total, 1) if reader.parts_total > 0 else None
-    begin, end = max(trace.span.begin, bounds[0]), min(trace.span.end, bounds[1] + 1)
-    return min((window.end - begin) / (end - begin), 1) if window.end > begin < end else None
-
-
-def large_lines(window: Lifecycles, share: float, drawing: Drawing) -> list[str]:
-    """Return lines on a large trace. window: the first; share: its share (above 0 to 1) of all."""
+    if trace.span is None or bounds is None:  # the share of the chunks that was read
+        share = reader.parts_read / reader.parts_total if reader.parts_total > 0 else 0
+    else:  # the share of a cut's time
+        begin, end = max(trace.span.begin, bounds[0]), min(trace.span.end, bounds[1] + 1)
+        share = (window.end - begin) / (end - begin) if window.end > begin < end else 0
+    if not share:
+        return []
     sizes = {
-        detail: expected(window, replace(drawing.options, detail=detail)) / share
+        detail: expected(window, replace(drawing.options, detail=detail)) / min(share, 1)
         for detail in list(Detail)[list(Detail).index(drawing.detail) :]
     }
     total = sizes.pop(drawing.detail)
@@ -126,18 +136,16 @@ def write(
     beside: "OtherTrace | None" = None,
 ) -> Result:
     """Write the windows to `target` (`-`: standard output), or to parts if a size is given."""
-    if target == "-":
-        return to_stdout(lambda out: write_stream(source, lifecycles, out, drawing, beside).warning)
-    if drawing.max_size is not None:
+    if drawing.max_size is not None and target != "-":
         return _write_parts(source, lifecycles, target, force, drawing)
-    with (
-        output.replacing(target, force=force) as stream,
-        compressing.compressed(stream, target) as out,
-    ):
-        summary = write_stream(source, lifecycles, out, drawing, beside)
-    size = os.stat(target).st_size
-    notes = (*lives_lines(source, summary.lives), *(beside.lines() if beside else ()))
-    return Result(Path(target), size, summary.warning, notes=notes, view=summary.view)
+    result, summary = written(
+        target, force, lambda out: write_stream(source, lifecycles, out, drawing, beside)
+    )
+    if result.path is None:
+        return result
+    return replace(
+        result, notes=(*lives_lines(source, summary.lives), *(beside.lines() if beside else ()))
+    )
 
 
 def lives_lines(source: Opened, lives: int) -> tuple[str, ...]:
@@ -162,12 +170,11 @@ def write_stream(
     if beside is None:
         windows, blame = blamed(lifecycles, trace, drawing)
         return perfetto.convert(windows, trace.context, out, blame=blame, **how)
-    beside.check(drawing)
     aligned = map(beside.joined.alignment.lifecycles, lifecycles)
     windows, how["blame"] = blamed(aligned, trace, drawing)
     place = beside.placed(Place.alone(trace.context))
     return beside.written(
-        out, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
+        out, drawing, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
     )
 
 

@@ -24,7 +24,7 @@ from biotrail.converters.events.tables import (
     Table,
 )
 from biotrail.converters.lifecycles.operations import operations
-from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
+from biotrail.converters.lifecycles.windows import under_way
 from biotrail.recorder.schema.records import NO_SECTOR, NO_TAG
 
 _SINCE = {HeldSince.REMAP: "remap", HeldSince.WAIT: "wait"}

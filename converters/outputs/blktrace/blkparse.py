@@ -75,10 +75,7 @@ def lines(
 
 @lru_cache
 def _rwbs(category: int, data: bool) -> str:
-    """Return blkparse's RWBS letters, such as `WS` or `FWFS`.
-
-    category: blktrace's category bits (BLK_TC_*). data: whether the record has bytes.
-    """
+    """Return RWBS letters such as `WS`, of category bits. data: the record has bytes."""
     text = "F" if category & Category.FLUSH else ""
     if category & Category.DISCARD:
         text += "D"
@@ -112,12 +109,11 @@ def _line(
 ) -> str:
     """Return one event's line, from its device's number to its details, as blkparse prints it.
 
-    time: ns since the first line. sequence, action (BLK_TA_* with the categories in the upper 16
-    bits), sector, size, error (errno as uint16): as in `struct blk_io_trace`. first, second: the
-    payload's two 64-bit words. name: the thread's. A remap (A) is shown on the device it went to,
-    the lower half of `first`; the upper half is the device it came from, `second` its sector there.
-    A split (X) has the sector at which the rest begins, an unplug (U, UT) the number of requests
-    held back, in the lower half of `first`.
+    time: ns since the first line. sequence, action, sector, size, error: as in `struct
+    blk_io_trace`. first, second: the payload's two words. name: the thread's. A remap (A) is shown
+    on the device it went to, the lower half of `first`; it came from the upper half, sector
+    `second`. The lower half is of X the sector at which the rest begins, of U and UT how many
+    requests were held back.
     """
     letter, category = _LETTERS[action & ACT_MASK], action >> CATEGORY_SHIFT
     if letter == "A":

@@ -40,16 +40,13 @@ class BlktraceSummary:
 
 
 def write(
-    events: Iterator[tuple[Events, int]], context: Context, out_prefix: Path
+    events: Iterator[tuple[Events, int]], context: Context, directory: Path
 ) -> BlktraceSummary:
     """Write events as sets of blktrace's files, one set per device and one file per CPU in it.
 
-    events: as `Trace.events` yields them. out_prefix: an existing directory gets a set for each
-    device, under the device's name. Otherwise the files of a log with events of one device are
-    PREFIX.blktrace.CPU, which are written as PREFIX.NAME.blktrace.CPU first; those of several
-    devices keep that name.
-    Raises OutputError when a file exists already or cannot be written. After any exception the
-    files written are removed; one that existed stays.
+    events: as `Trace.events` yields them. directory: gets a set for each device, under the device's
+    name. Raises OutputError when a file exists already or cannot be written. After any exception
+    the files written are removed; one that existed stays.
     """
     summary, sets = BlktraceSummary(), dict[int, _Set]()
     encoder, tasks = Encoder(context), TaskNames()
@@ -62,12 +59,11 @@ def write(
             device = encoded.head["device"]
             for dev in np.unique(device).tolist():
                 if dev not in sets:
-                    sets[dev] = _Set(dev, _prefix(dev, context, out_prefix), context)
+                    sets[dev] = _Set(dev, directory, context)
                 sets[dev].add(encoded.take(np.flatnonzero(device == dev)), tasks)
-        for files in sets.values():
-            files.fill()
-        if len(sets) == 1 and not out_prefix.is_dir():
-            next(iter(sets.values())).rename(out_prefix)
+        for files in sets.values():  # blkparse stops at the first missing file
+            for cpu in set(range(max(files.paths, default=0))) - set(files.paths):
+                files.append(cpu, b"")
     except BaseException:
         for files in sets.values():
             for path in files.paths.values():
@@ -78,27 +74,22 @@ def write(
     return summary
 
 
-def _prefix(dev: int, context: Context, asked: Path) -> Path:
-    """Return the prefix of a device's files.
-
-    A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
-    becomes `_`, and what cannot be printed is escaped.
-    """
-    entry = context.devices.get(dev, {})
-    name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
-    return asked / name if asked.is_dir() else asked.with_name(f"{asked.name}.{name}")
-
-
 class _Set:
     """One device's files, one per CPU, which are open only during a write."""
 
-    def __init__(self, dev: int, prefix: Path, context: Context) -> None:
-        """Write a note of the wall clock to CPU 0's file if the log has a clock reading."""
-        self.prefix = prefix
+    def __init__(self, dev: int, directory: Path, context: Context) -> None:
+        """Write a note of the wall clock to CPU 0's file if the log has a clock reading.
+
+        A device without a name in the log's header is named by its numbers, `8_0`; in a name `/`
+        becomes `_`, and what cannot be printed is escaped.
+        """
+        entry = context.devices.get(dev, {})
+        name = shown(str(entry.get("name") or dev_text(dev).replace(":", "_"))).replace("/", "_")
+        self.prefix = directory / name
         self.bytes = 0
         self._dev = dev
         self.paths: dict[int, Path] = {}
-        """Per CPU: where its file is now."""
+        """Per CPU: its file."""
         self._noted: set[tuple[int, int]] = set()
         """(thread, row in the task names) of the process notes written so far."""
         clock = next(iter(context.clocks), None)
@@ -106,7 +97,7 @@ class _Set:
             seconds, rest = divmod(int(clock["realtime"]), 10**9)
             words = np.array([seconds & 0xFFFFFFFF, rest], dtype="<u4").tobytes()
             record = note(_NOTIFY | Note.TIMESTAMP, int(clock["monotonic"]), dev, 0, 0, words)
-            self._append(0, pack(record.head, record.pdu))
+            self.append(0, pack(record.head, record.pdu))
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
         """Append events of this device, in order of time, with notes for new thread names."""
@@ -120,14 +111,10 @@ class _Set:
         pdu = np.concatenate([e.pdu for e in records])[order]
         for cpu in np.unique(head["cpu"]).tolist():
             rows = np.flatnonzero(head["cpu"] == cpu)
-            self._append(cpu, pack(head[rows], pdu[rows]))
+            self.append(cpu, pack(head[rows], pdu[rows]))
 
     def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
-        """Return process notes (BLK_TN_PROCESS), by the row of `encoded` that each must precede.
-
-        That is the first row at which a thread has a name that this set has no note of yet. A note
-        has the time and CPU of its event, and the name's first 15 bytes.
-        """
+        """Return notes of thread names that this set has none of, by the row each must precede."""
         pid = encoded.head["pid"].astype(np.uint32)
         name_row = tasks.rows(pid, encoded.ts)
         named = np.flatnonzero(name_row >= 0)
@@ -151,53 +138,18 @@ class _Set:
             )
         return notes
 
-    def fill(self) -> None:
-        """Add empty files for CPUs without events: blkparse stops at the first missing file."""
-        for cpu in range(max(self.paths, default=0)):
-            if cpu not in self.paths:
-                self._append(cpu, b"")
-
-    def rename(self, prefix: Path) -> None:
-        """Rename the files to `prefix`.blktrace.CPU; sets `prefix` and each of `paths`.
-
-        Raises OutputError where a file of that name exists, before any file is renamed.
-        """
-        targets = {cpu: _file(prefix, cpu) for cpu in sorted(self.paths)}
-        for target in targets.values():
-            if target.exists():
-                raise _exists(target)
-        for cpu, target in targets.items():
-            try:
-                self.paths[cpu].rename(target)
-            except OSError as error:
-                raise _unwritable(target, error) from error
-            self.paths[cpu] = target
-        self.prefix = prefix
-
-    def _append(self, cpu: int, data: bytes) -> None:
-        """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`.
-
-        `paths` has the file once it was created.
-        """
-        path = _file(self.prefix, cpu)
+    def append(self, cpu: int, data: bytes) -> None:
+        """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`."""
+        path = self.prefix.with_name(f"{self.prefix.name}.blktrace.{cpu}")
         try:
             with open(path, "ab" if cpu in self.paths else "xb") as stream:
                 self.paths[cpu] = path
                 stream.write(data)
         except FileExistsError as error:
-            raise _exists(path) from error
+            raise OutputError(
+                f"{path}: exists already; remove it, or give another prefix"
+            ) from error
         except OSError as error:
-            raise _unwritable(path, error) from error
+            why = error.strerror or error
+            raise OutputError(f"{path}: cannot be written: {why}; give another place") from error
         self.bytes += len(data)
-
-
-def _file(prefix: Path, cpu: int) -> Path:
-    return prefix.with_name(f"{prefix.name}.blktrace.{cpu}")
-
-
-def _exists(path: Path) -> OutputError:
-    return OutputError(f"{path}: exists already; remove it, or give another prefix")
-
-
-def _unwritable(path: Path, error: OSError) -> OutputError:
-    return OutputError(f"{path}: cannot be written: {error.strerror or error}; give another place")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I32, I64, NO_CPU, U16, U32, Bool
+from biotrail.converters.events.tables import I64, NO_CPU, U16, U32, Bool
 from biotrail.converters.inputs.blktrace.format import (
     CATEGORY_SHIFT,
     MAGIC,
@@ -90,16 +90,10 @@ class Encoded:
 
 
 class Encoder:
-    """Encodes the windows of one trace, in order.
-
-    Sequence numbers and the bios' threads carry over from window to window.
-    """
+    """Encodes the windows of one trace, in order."""
 
     def __init__(self, context: Context) -> None:
-        """Choose what becomes blktrace's getrq action: G, or s if the log has no G.
-
-        s (a request's accounting starts) comes right after G, so only one of them does.
-        """
+        """Choose what becomes getrq: G, or if the log has none s, which comes right after a G."""
         self._context = context
         self._imported = context.header.get("backend") == "blktrace"
         letters = context.header.get("events", {}).get("letters", [])
@@ -139,10 +133,9 @@ class Encoder:
         return Encoded(events.ts, head, pdu, left_out)
 
     def _fill(self, events: Events, head: NDArray[np.void]) -> None:
-        """Set sector, bytes, action, pid and error in `head`: `struct blk_io_trace` (n,).
+        """Set sector, bytes, action, pid and error (of C and c) in `head` (n,).
 
-        Plugs and unplugs (P, U) have sector and bytes 0, and category READ. error is that of C and
-        c as negative errno, 0 for all others.
+        Plugs and unplugs (P, U) have sector and bytes 0, and category READ.
         """
         kind = events.kind
         of_task = np.isin(kind, (Kind.P, Kind.U))
@@ -168,8 +161,14 @@ class Encoder:
         category[of_request & passthrough] |= np.uint32(Category.PC)
         head["action"] = act | category << np.uint32(CATEGORY_SHIFT)
         head["pid"] = self._pid(events)
+        # Negative statuses are errnos already; a positive one that is not known becomes -EIO.
+        status = events.status
+        error = np.where(status < 0, status, 0)
+        for code, errno in ERRNO.items():
+            error[status == code] = -errno
+        error[(status > 0) & (error == 0)] = -ERRNO[IOERR]
         ended = np.isin(kind, (Kind.C, Kind.BIO_COMPLETE))
-        head["error"] = np.where(ended, _errors(events.status), 0)
+        head["error"] = np.where(ended, error, 0)
 
     def _is(self, opf: U32, names: frozenset[str] | set[str]) -> Bool:
         """Mark the operations (n,) whose name is in `names`."""
@@ -197,9 +196,8 @@ class Encoder:
     def _with_submitters(self, events: Events, pid: U32) -> U32:
         """Return a copy of `pid` (n,) with the threads of s, I, D and m filled in.
 
-        pid: right where the record has one (Q, G, M, F, X, A). The thread is that of the newest
-        earlier such event of the same bio pointer, also of an earlier call; 0: there is none, or no
-        pointer.
+        That is the thread of the newest earlier event with one (Q, G, M, F, X, A) of the same bio
+        pointer, also of an earlier call; 0: there is none, or no pointer.
         """
         recorded = np.isin(events.kind, _WITH_TID)
         rows = np.flatnonzero(recorded | np.isin(events.kind, _SUBMITTED))
@@ -224,9 +222,8 @@ class Encoder:
     def _sequence(self, events: Events, head: NDArray[np.void]) -> U32:
         """Return sequence numbers (n,) that count from 1 per device and CPU, as in the kernel.
 
-        Imported events keep their own numbers, which have gaps where the kernel lost events, unless
-        all are 0, as in the stream of the ftrace tracer; a Q, whose record has none, gets one more
-        than the row before.
+        Imported events keep theirs, which have gaps where the kernel lost events, unless all are 0,
+        as of the ftrace tracer; a Q, whose record has none, gets one more than the row before.
         """
         result = np.zeros(len(events), np.uint32)
         recorded = np.zeros(len(events), np.int64)
@@ -245,8 +242,8 @@ class Encoder:
 def _numbers(recorded: I64, following: int) -> I64:
     """Return consecutive sequence numbers (n,), which begin anew at each recorded number.
 
-    recorded: numbers that the kernel gave (n,), 0: none. following: the number that comes next, 1
-    before the first event of this device and CPU, where rows count up to the first recorded one.
+    recorded: by the kernel (n,), 0: none. following: the number that comes next, 1 before the first
+    event of this device and CPU, where rows count up to the first recorded one.
     """
     place = np.arange(len(recorded))
     recorded_row = np.flatnonzero(recorded > 0)
@@ -259,25 +256,11 @@ def _numbers(recorded: I64, following: int) -> I64:
     return place + take_or(offset, last, begin)
 
 
-def _errors(status: I32) -> NDArray[np.int16]:
-    """Return negative errnos (n,), int16, for blk_status_t values; 0 for 0.
-
-    Negative values are errnos already; a positive one that is no known status becomes -EIO.
-    """
-    error = np.where(status < 0, status, 0)
-    for number, errno in ERRNO.items():
-        error[status == number] = -errno
-    unknown = (status > 0) & (error == 0)
-    error[unknown] = -ERRNO[IOERR]
-    return error.astype(np.int16)
-
-
 def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8]) -> None:
-    """Write the events' payloads to `pdu` (n, 16) and their lengths in bytes to `head["pdu_len"]`.
+    """Write the events' payloads to `pdu` (n, 16), big-endian, and their bytes to `head`.
 
-    All numbers are big-endian. X has the sector at which the rest of the split bio begins, U the
-    number of requests held back (8 bytes each); A and the remap of a request (a) have `struct
-    blk_io_trace_remap`.
+    X has the sector at which the rest of the bio begins, U the number of requests held back (8
+    bytes each); A and the remap of a request (a) have `struct blk_io_trace_remap`.
     """
     length: U16 = np.zeros(len(events), np.uint16)
     for kind, name in ((Kind.X, "new_sector"), (Kind.U, "depth")):
@@ -298,11 +281,7 @@ def _fill_payloads(events: Events, head: NDArray[np.void], pdu: NDArray[np.uint8
 
 
 def note(action: int, ts: int, device: int, cpu: int, pid: int, payload: bytes) -> Encoded:
-    """Return a note (BLK_TN_*), such as a thread's name, as one record with sequence number 0.
-
-    action: the note's number with BLK_TC_NOTIFY. ts: ns. pid: the thread that a name is of, else 0.
-    payload: at most 16 bytes.
-    """
+    """Return a note (action: BLK_TN_* with BLK_TC_NOTIFY; ts: ns), such as a thread's name."""
     head = np.zeros(1, dtype=LITTLE)
     head["magic"] = MAGIC | VERSION
     head["time"], head["action"], head["pid"] = ts, action, pid

@@ -7,14 +7,25 @@ columns (`records`) are the same bytes in a fraction of the time; `docs/otf2.md`
 
 import ctypes
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from biotrail.converters.outputs.otf2.records import CHUNK_BYTES, EventFile, Records, check_room
+import numpy as np
+
+from biotrail.converters.events.tables import I64, Bool
+from biotrail.converters.outputs.otf2.records import (
+    CHUNK_BYTES,
+    Attribute,
+    Column,
+    EventFile,
+    Shape,
+    check_room,
+    encode,
+)
 from biotrail.recorder.schema.errors import ConversionError, OutputError
 from biotrail.recorder.schema.strings import characters, shown
 
@@ -39,54 +50,43 @@ def library() -> ModuleType:
         ) from error
 
 
-def check_directory(directory: Path) -> None:
-    """Raise OutputError unless `directory` is empty, or does not exist and its parent does."""
-    try:
-        if not directory.parent.is_dir():
-            raise OutputError(f"{directory}: {directory.parent} is no directory, create it first")
-        if directory.exists() and not directory.is_dir():
-            raise OutputError(f"{directory} is no directory: OTF2 archives are, name another path")
-        if directory.exists() and any(directory.iterdir()):
-            raise OutputError(f"{directory} is not empty: name another directory or remove it")
-    except OSError as error:
-        raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
-
-
-class _Quiet:
-    """Suppresses the library's error lines on standard error, as exceptions report its errors."""
-
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Suppress the library's error lines on standard error, as exceptions report its errors."""
     # int callback(void *, file, line, function, code, format, va_list), returning the code; the
     # ABIs of x86-64 and arm64 both pass a va_list as a pointer.
-    _TYPE = ctypes.CFUNCTYPE(
+    kind = ctypes.CFUNCTYPE(
         ctypes.c_int, _POINTER, _POINTER, _U64, _POINTER, ctypes.c_int, _POINTER, _POINTER
     )
-
-    def __init__(self) -> None:
-        shared = import_module("_otf2.Config").conf.lib
-        self._register = shared["OTF2_Error_RegisterCallback"]
-        self._register.argtypes = (_POINTER, _POINTER)
-        self._register.restype = _POINTER
-        self._callback = self._TYPE(lambda *arguments: int(arguments[4]))
-        self._before = self._register(ctypes.cast(self._callback, _POINTER), None)
-
-    def end(self) -> None:
-        self._register(self._before, None)
+    register = import_module("_otf2.Config").conf.lib["OTF2_Error_RegisterCallback"]
+    register.argtypes, register.restype = (_POINTER, _POINTER), _POINTER
+    callback = kind(lambda *arguments: int(arguments[4]))
+    before = register(ctypes.cast(callback, _POINTER), None)
+    yield
+    register(before, None)
 
 
 class Archive:
-    """An archive being written: first events of any location, then definitions.
-
-    A method that writes raises OutputError where it fails.
-    """
+    """An archive being written: first events, then definitions. Raises OutputError."""
 
     def __init__(self, directory: Path) -> None:
         """Create the archive in `directory`, which is created, or exists and is empty.
 
-        Raises OutputError where the directory is neither or cannot be written, ConversionError
-        where the otf2 package is not installed; then no file is left.
+        Raises OutputError where it cannot, ConversionError without otf2; then no file is left.
         """
         self.lib: Any = library()
-        check_directory(directory)
+        try:
+            if not directory.parent.is_dir():
+                parent = directory.parent
+                raise OutputError(f"{directory}: {parent} is no directory, create it first")
+            if directory.exists() and not directory.is_dir():
+                raise OutputError(
+                    f"{directory} is no directory: OTF2 archives are, name another path"
+                )
+            if directory.exists() and any(directory.iterdir()):
+                raise OutputError(f"{directory} is not empty: name another directory or remove it")
+        except OSError as error:
+            raise OutputError(f"{directory}: {error.strerror}: name another directory") from error
         self._existed = directory.exists()
         self.directory = directory
         self.anchor = directory / f"{NAME}.otf2"
@@ -99,7 +99,8 @@ class Archive:
         """Event file of each location with events."""
         self._definitions: Any = None
         """The library's writer of global definitions; None before `end_events`."""
-        self._quiet = _Quiet()
+        self._quiet = ExitStack()
+        self._quiet.enter_context(_quiet())
         try:
             self._open()
         except BaseException:
@@ -143,11 +144,7 @@ class Archive:
         )
 
     def string(self, text: str) -> int:
-        """Return the number of a string, by which events and definitions refer to it.
-
-        Control characters are escaped first (`shown`). After `end_events` a new text is also
-        defined in the archive at once.
-        """
+        """Return the number of a string, which is escaped first (`shown`) and defined if new."""
         text = shown(text)
         if text not in self.strings:
             self.strings[text] = len(self.strings)
@@ -163,15 +160,25 @@ class Archive:
             self._files[location] = EventFile(self.directory / NAME / f"{location}.evt")
         return self._files[location]
 
-    def write(self, file: EventFile, records: Records) -> None:
+    def append(
+        self,
+        location: int,
+        time: I64,
+        shape: Column,
+        shapes: Mapping[int, Shape],
+        columns: Mapping[str, Column],
+        attributes: Iterable[tuple[Attribute, Column, Bool]] = (),
+    ) -> None:
+        """Append a location's next events (n > 0), in order of time (ns). Rest: as for `encode`."""
+        file = self.event_file(location)
+        timed = np.diff(time, prepend=-1) != 0
+        timed[0] = time[0] != file.time
+        records = encode(time, timed, shape, shapes, columns, attributes)
         with self._explained():
             file.write(records)
 
     def end_events(self) -> None:
-        """Close all event files; from now on only definitions may follow.
-
-        Writes an empty file of local definitions per location, which readers require.
-        """
+        """Close all event files; from now on only definitions may follow."""
         lib, handle = self.lib, self.handle
         for location, file in self._files.items():
             self.event_counts[location] = file.events
@@ -195,20 +202,12 @@ class Archive:
             raise self.failure(error.strerror or str(error)) from error
 
     def define(self, what: str, *arguments: Any) -> None:
-        """Write one global definition.
-
-        what: its kind, such as "Location". arguments: the fields of
-        OTF2_GlobalDefWriter_Write`what`, in order, strings as numbers (`string`). Only after
-        `end_events`.
-        """
+        """Write one global definition, with the fields of OTF2_GlobalDefWriter_Write`what`."""
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
 
     def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
-        """Write markers that apply to all locations, all of one kind and of high severity.
-
-        group, category: texts under which viewers list them. rows: (start ns, duration ns, text).
-        """
+        """Write markers of high severity, for all locations: (start ns, duration ns, text)."""
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH
@@ -223,11 +222,11 @@ class Archive:
         lib, handle = self.lib, self.handle
         self.call(lib.Archive_CloseGlobalDefWriter, handle, self._definitions)
         self.call(lib.Archive_Close, handle)
-        self._quiet.end()
+        self._quiet.close()
 
     def abandon(self) -> None:
         """Remove the archive's files, and the directory if this archive created it."""
-        self._quiet.end()
+        self._quiet.close()
         for path in self.directory.glob(f"{NAME}*"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
         if not self._existed and self.directory.is_dir():

@@ -2,7 +2,7 @@
 """Convert lifecycles to an OTF2 archive: every bio and request is an I/O operation of its device.
 
 `docs/otf2.md` describes the mapping. A location is one device's bios or requests; its events are
-held back until they are in order of time (`events.Queue`), counted (`gauges`) and encoded
+held back until they are in order of time (`events.Queue`), counted (`Gauges`) and encoded
 (`writer`); the library writes the definitions last (`archive.Archive`).
 """
 
@@ -13,22 +13,32 @@ from pathlib import Path
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import NEVER, Bios, Lifecycles, LossWindows, Requests
+from biotrail.converters.events.tables import (
+    I64,
+    NEVER,
+    OP_MASK,
+    U32,
+    U64,
+    Bios,
+    Lifecycles,
+    Requests,
+    Table,
+)
+from biotrail.converters.outputs.counters import RATE_BIN, READ_OPS, WRITE_OPS, Level, Rate, Samples
 from biotrail.converters.outputs.otf2.archive import Archive
 from biotrail.converters.outputs.otf2.definitions import define
 from biotrail.converters.outputs.otf2.events import (
-    HOLD_EVENTS,
+    LATEST,
+    TRUNCATED,
+    UNISSUED,
     EventArray,
-    Operations,
     Phase,
     Queue,
     bio_operations,
     request_operations,
 )
-from biotrail.converters.outputs.otf2.gauges import GAUGES, Gauges, Values
-from biotrail.converters.outputs.otf2.handles import BIOS, COUNTERS, REQUESTS, Handles, Location
-from biotrail.converters.outputs.otf2.pairs import PairLocations
-from biotrail.converters.outputs.otf2.threads import Threads
+from biotrail.converters.outputs.otf2.handles import BIOS, REQUESTS, Handles, Location
+from biotrail.converters.outputs.otf2.threads import PairLocations, Threads
 from biotrail.converters.outputs.otf2.writer import Writer
 from biotrail.recorder.schema.records import BY_KIND, Kind
 
@@ -65,17 +75,94 @@ class Otf2Summary:
     last_ns: int = NEVER
 
 
+@dataclass
+class Values(Table):
+    """Samples of all counters, in order of time. Shape (n,)."""
+
+    gauge: U32
+    """Index in GAUGES."""
+    time: I64
+    """ns."""
+    value: U64
+
+
+class Gauges:
+    """Queue depths and throughput of one disk."""
+
+    def __init__(self, context: Context, origin: int) -> None:
+        """Begin all counters with 0 at `origin`, ns: the time of the disk's first event."""
+        self._first = origin
+        origin -= origin % RATE_BIN
+        self._queued, self._in_device = Level(origin), Level(origin)
+        self._reads, self._writes = Rate(origin), Rate(origin)
+        self._held = Values.none()
+        """Samples that a later one may still precede."""
+        names = [context.op_name(op) for op in range(OP_MASK + 1)]
+        self._is_read = np.array([name in READ_OPS for name in names])
+        self._is_write = np.array([name in WRITE_OPS for name in names])
+
+    def update(self, events: EventArray) -> Values:
+        """Take in events of the disk's bios, by time; return samples that no later one can change.
+
+        Samples are by time, then GAUGES, one per counter and time; those from the 10 ms of the last
+        event on are held back. Bios are queued until their Issued, or until their end if no issue
+        was recorded (a TRUNCATED Issued does not count), and from then on in the device.
+        """
+        time, phase, flags = (events[name].copy() for name in ("time", "phase", "flags"))
+        until = int(time[-1])
+        issued = (phase == Phase.ISSUED) & (flags & TRUNCATED == 0)
+        ended = (phase == Phase.COMPLETE) | (phase == Phase.CANCELLED)
+        unissued = flags & UNISSUED > 0
+        began, left = time[phase == Phase.BEGIN], time[issued | (ended & unissued)]
+        samples = [
+            self._queued.update(began, left, until),
+            self._in_device.update(time[issued], time[ended & ~unissued], until),
+        ]
+        done = phase == Phase.COMPLETE
+        op = events["opf"] & OP_MASK
+        for rate, kind in ((self._reads, self._is_read), (self._writes, self._is_write)):
+            of_kind = done & kind[op]
+            moved = events["bytes"][of_kind].astype(np.int64)
+            samples.append(rate.update(time[of_kind], moved, until))
+        return self._release(samples, until - until % RATE_BIN)
+
+    def finish(self, end: int) -> Values:
+        """Return what was held back, by time, then GAUGES, none after `end` (ns)."""
+        none = np.zeros(0, dtype=np.int64)
+        until = end + 2 * RATE_BIN
+        counters = self._queued, self._in_device, self._reads, self._writes
+        return self._release([one.update(none, none, until) for one in counters], until, end)
+
+    def _release(self, samples: list[Samples], before: int, end: int = LATEST) -> Values:
+        """Return samples before `before` (ns), sorted by time, then gauge; hold back the others.
+
+        samples: new ones, for each of GAUGES. Times are clipped to the first event and to `end`
+        (ns); of a counter's samples that then have one time, the last one is kept.
+        """
+        new = [
+            Values(np.full(len(time), at, np.uint32), time, np.rint(value).astype(np.uint64))
+            for at, (time, value) in enumerate(samples)
+        ]
+        values = Values.concatenate([self._held, *new])
+        values.time = values.time.clip(self._first, end)
+        values = values.take(np.lexsort((values.gauge, values.time)))
+        ready = values.time < before
+        self._held = values.take(~ready)
+        values = values.take(ready)
+        superseded = (np.diff(values.time) == 0) & (np.diff(values.gauge) == 0)
+        return values.take(np.append(~superseded, True)[: len(values.time)])
+
+
 class _Conversion:
     """One run: the queues and counters of all locations, and the loss markers."""
 
-    def __init__(self, archive: Archive, context: Context, hold_events: int) -> None:
+    def __init__(self, archive: Archive, context: Context) -> None:
         self._archive = archive
         self._context = context
-        self._hold_events = hold_events
         self.handles = Handles()
         self._writer = Writer(archive, self.handles, context)
-        self._threads = Threads(archive, self.handles, context)
-        self._pairs = PairLocations(archive, self.handles, context)
+        self._threads = Threads(self._writer)
+        self._pairs = PairLocations(self._writer)
         self._queues: dict[Location, Queue] = {}
         self._gauges: dict[Location, Gauges] = {}
         """Counters of a disk, by the location of its bios."""
@@ -91,24 +178,21 @@ class _Conversion:
 
     def add(self, window: Lifecycles) -> None:
         """Take in a window of lifecycles; write the events that nothing can precede any more."""
-        self.summary.bios += len(window.bios)
-        self.summary.requests += len(window.requests)
         loss = window.loss
-        for row in range(len(loss)):
-            start, end, count = int(loss.start[row]), int(loss.end[row]), int(loss.count[row])
-            self._markers.append((start, max(end - start, 0), _loss_text(loss, row)))
+        columns = (loss.start, loss.end, loss.count, loss.kind, loss.cpu)
+        for start, end, count, kind, cpu in zip(*(c.tolist() for c in columns), strict=True):
+            known = BY_KIND[Kind(kind)] if kind in set(Kind) else None
+            what = f"{known.name} ({known.letter}) events" if known else "events"
+            text = f"lost: {'an unknown number of' if count < 0 else count} {what}"
+            text += f" on CPU {cpu}" if cpu >= 0 else ""
+            self._markers.append((start, max(end - start, 0), text))
             self.summary.lost += max(count, 0)
             self.summary.lost_unknown += count < 0
         new = [self._archive.string(comm) for comm in window.tasks.comm[len(self._comms) :]]
         self._comms = np.concatenate([self._comms, np.array(new, dtype=np.uint32)])
-        bios = bio_operations(window.bios, self._comms)
-        requests = request_operations(window.requests)
-        self._seen_to = max(self._seen_to, *(_latest(ops) for ops in (bios, requests)))
-        until = max(min(window.end, self._seen_to), 0)
+        self._ended(window.bios, window.requests, window.end)
         open_bios = bio_operations(window.open_bios, self._comms)
         open_requests = request_operations(window.open_requests)
-        self._queue_ended(BIOS, bios, until)
-        self._queue_ended(REQUESTS, requests, until)
         for location, queue in self._queues.items():
             still_open = open_bios if location.layer == BIOS else open_requests
             still_open = still_open.take(still_open.disk == location.dev)
@@ -120,29 +204,24 @@ class _Conversion:
     def end(self) -> Otf2Summary:
         """Write all events that are held back, and the definitions; return the summary."""
         if self._open is not None:
-            open_bios, open_requests = self._open
-            self.summary.bios += len(open_bios)
-            self.summary.requests += len(open_requests)
-            bios = bio_operations(open_bios, self._comms)
-            requests = request_operations(open_requests)
-            self._seen_to = max(self._seen_to, _latest(bios), _latest(requests))
-            self._queue_ended(BIOS, bios, self._seen_to)
-            self._queue_ended(REQUESTS, requests, self._seen_to)
+            self._ended(*self._open, LATEST)
         for location, queue in self._queues.items():
             self._write(location, queue.take())
             self.summary.moved += queue.moved
             self.summary.held = max(self.summary.held, queue.peak)
-        summary, threads, pairs = self.summary, self._threads, self._pairs
-        summary.calls, summary.call_operations = threads.calls, threads.operations
-        summary.pairs = pairs.pairs
-        for written in (threads, pairs):
-            summary.moved += written.moved
-            if written.first_ns != NEVER:
-                first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
-                summary.first_ns = min(first, written.first_ns)
-                summary.last_ns = max(summary.last_ns, written.last_ns)
+        summary, written = self.summary, self._writer
+        summary.calls, summary.call_operations = self._threads.calls, self._threads.operations
+        summary.pairs = self._pairs.pairs
+        summary.moved += written.moved
+        if written.first_ns != NEVER:
+            first = written.first_ns if summary.first_ns == NEVER else summary.first_ns
+            summary.first_ns = min(first, written.first_ns)
+            summary.last_ns = max(summary.last_ns, written.last_ns)
         for location, gauges in self._gauges.items():
-            self._samples(location, gauges.finish(self.summary.last_ns))
+            values = gauges.finish(summary.last_ns)
+            summary.samples += self._writer.samples(
+                location.dev, values.gauge, values.time, values.value
+            )
         if not self.handles.locations:  # readers require one
             disks = [dev for dev in self._context.devices if self._context.disk_of(dev) == dev]
             for disk in disks or [0]:
@@ -150,12 +229,19 @@ class _Conversion:
         define(self._archive, self._context, self.handles, self.summary, self._markers)
         return self.summary
 
-    def _queue_ended(self, layer: str, ops: Operations, until: int) -> None:
-        """Put the events of ended operations into the queue of each disk's location."""
-        for disk in np.unique(ops.disk):
-            location = self.handles.location(int(disk), layer)
-            queue = self._queues.setdefault(location, Queue(self._hold_events))
-            queue.finish(ops.take(ops.disk == disk), until)
+    def _ended(self, bios: Bios, requests: Requests, end: int) -> None:
+        """Queue the events of what ended, or is cut off at `end` (ns) or the latest time seen."""
+        self.summary.bios += len(bios)
+        self.summary.requests += len(requests)
+        layers = (BIOS, bio_operations(bios, self._comms)), (REQUESTS, request_operations(requests))
+        seen = (int(max(ops.last.max(), ops.complete.max())) for _, ops in layers if len(ops))
+        self._seen_to = max([self._seen_to, *seen])
+        until = max(min(end, self._seen_to), 0)
+        for layer, ops in layers:
+            for disk in np.unique(ops.disk).tolist():
+                location = self.handles.location(disk, layer)
+                queue = self._queues.setdefault(location, Queue())
+                queue.finish(ops.take(ops.disk == disk), until)
 
     def _write(self, location: Location, events: EventArray) -> None:
         """Write events of one location, and count them in `summary`."""
@@ -171,49 +257,26 @@ class _Conversion:
         if location.layer == BIOS:
             if location not in self._gauges:
                 self._gauges[location] = Gauges(self._context, first)
-            self._samples(location, self._gauges[location].update(events))
-
-    def _samples(self, location: Location, values: Values) -> None:
-        """Write and count samples of a disk's counters, to its location of counters."""
-        if len(values.time):
-            place = self.handles.location(location.dev, COUNTERS)
-            numbers = [self.handles.metric(place, at) for at in range(len(GAUGES))]
-            metric = np.array(numbers, dtype=np.uint32)[values.gauge]
-            self._writer.samples(place, metric, values.time, values.value)
-            self.summary.samples += len(values.time)
-
-
-def _latest(ops: Operations) -> int:
-    return int(max(ops.last.max(), ops.complete.max())) if len(ops) else NEVER
-
-
-def _loss_text(loss: LossWindows, row: int) -> str:
-    """Return a loss window's text: `lost: 5 issue (D) events on CPU 1`."""
-    count, kind, cpu = int(loss.count[row]), int(loss.kind[row]), int(loss.cpu[row])
-    known = Kind(kind) if kind in set(Kind) else None
-    what = f"{BY_KIND[known].name} ({BY_KIND[known].letter}) events" if known else "events"
-    number = "an unknown number of" if count < 0 else str(count)
-    return f"lost: {number} {what}" + (f" on CPU {cpu}" if cpu >= 0 else "")
+            values = self._gauges[location].update(events)
+            summary.samples += self._writer.samples(
+                location.dev, values.gauge, values.time, values.value
+            )
 
 
 def convert(
     lifecycles: Iterable[Lifecycles],
     context: Context,
     directory: Path,
-    *,
-    hold_events: int = HOLD_EVENTS,
 ) -> Otf2Summary:
     """Write an OTF2 archive of a log's lifecycles, and return what it holds.
 
     directory: is created, or exists and is empty; the archive is `traces.otf2` in it, and the files
-    beside that. hold_events: most events of a device's bios, or of its requests, that are held in
-    memory; some more are held where an operation is open for up to one second. Raises
-    ConversionError without the otf2 package, OutputError where the directory is in use or cannot be
-    written; then nothing of the archive is left.
+    beside that. Raises ConversionError without the otf2 package, OutputError where the directory is
+    in use or cannot be written; then nothing of the archive is left.
     """
     archive = Archive(directory)
     try:
-        conversion = _Conversion(archive, context, hold_events)
+        conversion = _Conversion(archive, context)
         for window in lifecycles:
             conversion.add(window)
             del window  # not kept while the next is made

@@ -1,26 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write definitions, which events refer to: system tree, locations, files, handles, attributes."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import (
-    ATTRIBUTES,
-    MEANINGS,
-    PAIR_MEANINGS,
-    PATH_MEANINGS,
-)
-from biotrail.converters.outputs.otf2.gauges import GAUGES
 from biotrail.converters.outputs.otf2.handles import (
     BIOS,
     CALLS,
     COUNTERS,
+    GAUGES,
     PAIRS,
     REQUESTS,
-    FileHandle,
     Handles,
+)
+from biotrail.converters.outputs.otf2.writer import (
+    ATTRIBUTES,
+    MEANINGS,
+    PAIR_MEANINGS,
+    PATH_MEANINGS,
 )
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.strings import shown
@@ -58,19 +57,6 @@ class _Definitions:
         devices = sorted(handles.disks, key=lambda dev: (handles.disks[dev] != dev, dev))
         self._nodes = {dev: _BLOCK_DEVICES + 1 + at for at, dev in enumerate(devices)}
         self._files = {dev: at for at, dev in enumerate(devices)}
-        self._paths = 0
-        """Files of calls that are defined so far."""
-
-    def clock(self, first: int, last: int) -> None:
-        """Define time stamps as ns of CLOCK_MONOTONIC from `first` (at least 0) to `last`.
-
-        The wall clock at `first` is computed from the log's first clock reading, if there is one.
-        """
-        reading = self._context.clocks[0] if self._context.clocks else None
-        start = max(first, 0)
-        realtime = reading["realtime"] - reading["monotonic"] + start if reading else _NO_TIME
-        length = max(last - first, 0)
-        self._archive.define("ClockProperties", _NS_PER_SECOND, start, length, realtime)
 
     def attributes(self) -> None:
         """Define the attributes that events carry; of threads and pairs where there are any."""
@@ -110,12 +96,10 @@ class _Definitions:
                 define("SystemTreeNodeProperty", node, text, lib.TYPE_STRING, union)
 
     def locations(self) -> None:
-        """Define a location group and a location for each disk's bios, requests and counters.
+        """Define groups and locations: of disks at their nodes, of threads and pairs at the host's.
 
-        Both belong to the disk's node: the group, a process, directly, the location below its
-        group. Bios and requests are CPU threads, counters a metric location. Those of threads and
-        pairs are below a group of their process or pair, below the host. Groups are numbered in
-        their order, as readers require.
+        Bios and requests are CPU threads, counters a metric location. Groups are numbered in their
+        order, as readers require.
         """
         lib, define = self._lib, self._archive.define
         groups: list[int | str | None] = []
@@ -127,8 +111,8 @@ class _Definitions:
                 text = f"{name or 'thread'} {location.dev}"
                 title = f"{self._handles.processes.get(owner) or name or 'process'} {owner}"
             elif location.layer == PAIRS:
-                place = self._handles.pairs[location.dev]
-                owner, text, title = place.pair, place.key, f"pairs: {place.pair}"
+                owner, text = self._handles.pairs[location.dev]
+                title = f"pairs: {owner}"
             else:
                 text = title = f"{self._context.device_label(location.dev)} {location.layer}"
                 node = self._nodes[location.dev]
@@ -144,29 +128,20 @@ class _Definitions:
 
     def regions(self) -> None:
         """Define the regions: calls are functions that do I/O, waits and pairs artificial."""
-        lib = self._lib
-        none = self._text("")
+        lib, none = self._lib, self._text("")
+        pair_role = lib.REGION_ROLE_ARTIFICIAL
+        how = (lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
         for name, number in self._handles.regions.items():
-            waits = name in WAITS
-            role = lib.REGION_ROLE_ARTIFICIAL if waits else lib.REGION_ROLE_FILE_IO
-            known = none if waits else self._text(name)
-            self._region(number, name, known, WAITS.get(name, "system call"), role)
-        for region, number in self._handles.pair_regions.items():
-            meaning = f"{region.pair}: {region.events}"
-            self._region(number, region.name, none, meaning, lib.REGION_ROLE_ARTIFICIAL)
-
-    def _region(self, number: int, name: str, known: int, meaning: str, role: Any) -> None:
-        lib = self._lib
-        texts = (self._text(name), known, self._text(meaning))
-        how = (role, lib.PARADIGM_NONE, lib.REGION_FLAG_NONE, lib.UNDEFINED_STRING, 0, 0)
-        self._archive.define("Region", number, *texts, *how)
+            title = self._text(name)
+            known, role = (none, pair_role) if name in WAITS else (title, lib.REGION_ROLE_FILE_IO)
+            meaning = self._text(WAITS.get(name, "system call"))
+            self._archive.define("Region", number, title, known, meaning, role, *how)
+        for (name, pair, events), number in self._handles.pair_regions.items():
+            title, meaning = self._text(name), self._text(f"{pair}: {events}")
+            self._archive.define("Region", number, title, none, meaning, pair_role, *how)
 
     def metrics(self) -> None:
-        """Define a metric member and class per gauge, numbered as in GAUGES, and their instances.
-
-        Each disk with a location of counters gets an instance of every class, with the number that
-        the samples use (`Handles.metric`).
-        """
+        """Define a metric member and class per gauge, and their instances for each disk."""
         lib, define = self._lib, self._archive.define
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
         for at, gauge in enumerate(GAUGES):
@@ -183,10 +158,7 @@ class _Definitions:
                     define("MetricInstance", number, at, location.number, *node)
 
     def io(self) -> None:
-        """Define I/O paradigms for bios and requests, a file /dev/NAME per device, I/O handles.
-
-        Handles have the numbers of `Handles.handles`, in ascending order.
-        """
+        """Define I/O paradigms, a file /dev/NAME per device, and open I/O handles."""
         lib, define = self._lib, self._archive.define
         for number, (identification, name) in enumerate(_PARADIGMS.values()):
             texts = (self._text(identification), self._text(name))
@@ -195,50 +167,32 @@ class _Definitions:
         for dev, file in self._files.items():
             path = self._text(f"/dev/{self._context.device_name(dev)}")
             define("IoRegularFile", file, path, self._nodes[dev])
-        # In order of their numbers, with parents first: readers require both.
-        handles = {number: key for key, number in self._handles.handles.items()}
-        of_calls = {handle.number: handle for handle in self._handles.files.values()}
-        if of_calls:
+        if any(isinstance(key, str) or isinstance(key[0], int) for key in self._handles.handles):
             texts = (self._text("POSIX"), self._text("POSIX I/O"))
             kind = (lib.IO_PARADIGM_CLASS_SERIAL, lib.IO_PARADIGM_FLAG_OS)
             define("IoParadigm", len(_PARADIGMS), *texts, *kind, [], [], [])
-        for number in range(len(handles) + len(of_calls)):
-            if number in of_calls:
-                self._file_handle(of_calls[number])
-            else:
-                self._handle(*handles[number], number)
-
-    def _handle(self, layer: str, dev: int, number: int) -> None:
-        upper = self._handles.handles[BIOS, dev]
-        parent = upper if layer == REQUESTS else self._lib.UNDEFINED_IO_HANDLE
-        name = f"{self._context.device_label(dev)} {layer}"
-        paradigm = list(_PARADIGMS).index(layer)
-        self._io_handle(number, self._text(name), self._files[dev], paradigm, parent)
-
-    def _file_handle(self, handle: FileHandle) -> None:
-        """Define an I/O handle of calls, and its file if it is a file's.
-
-        Files are numbered after those of the devices, in order. A descriptor's is named after its
-        process, as far as the name is known.
-        """
-        lib, handles = self._lib, self._handles
-        if handle.path:
-            name, file = self._text(handle.path), len(self._files) + self._paths
-            self._paths += 1
-            self._archive.define("IoRegularFile", file, name, _HOST)
-        else:
-            process = handles.processes.get(handle.pid) or "process"
-            name = self._text(f"fd {handle.fd} of {process} {handle.pid}")
-            file = lib.UNDEFINED_IO_FILE
-        self._io_handle(handle.number, name, file, len(_PARADIGMS), lib.UNDEFINED_IO_HANDLE)
-
-    def _io_handle(self, number: int, name: int, file: Any, paradigm: int, parent: Any) -> None:
-        """Define a handle that is open for reading and writing from the beginning."""
-        lib, define = self._lib, self._archive.define
-        how = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, parent)
-        define("IoHandle", number, name, file, paradigm, *how)
-        state = (lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE)
-        define("IoPreCreatedHandleState", number, *state)
+        paths = len(self._files)
+        # In order of their numbers, with parents first: readers require both.
+        for key, number in self._handles.handles.items():
+            parent, paradigm = lib.UNDEFINED_IO_HANDLE, len(_PARADIGMS)
+            if isinstance(key, str):  # of calls: files are numbered after those of the devices
+                text, file = self._text(key), paths
+                paths += 1
+                define("IoRegularFile", file, text, _HOST)
+            elif isinstance(key[0], str):
+                layer, dev = key
+                text = self._text(f"{self._context.device_label(dev)} {layer}")
+                file, paradigm = self._files[dev], list(_PARADIGMS).index(layer)
+                parent = self._handles.handles[BIOS, dev] if layer == REQUESTS else parent
+            else:  # named after its process, as far as the name is known
+                pid, fd = key
+                process = self._handles.processes.get(pid) or "process"
+                text = self._text(f"fd {fd} of {process} {pid}")
+                file = lib.UNDEFINED_IO_FILE
+            how = (lib.IO_HANDLE_FLAG_PRE_CREATED, lib.UNDEFINED_COMM, parent)
+            define("IoHandle", number, text, file, paradigm, *how)
+            state = (lib.IO_ACCESS_MODE_READ_WRITE, lib.IO_STATUS_FLAG_NONE)
+            define("IoPreCreatedHandleState", number, *state)
 
 
 def _describe(archive: Archive, context: Context, summary: "Otf2Summary") -> None:
@@ -271,17 +225,21 @@ def define(
     summary: "Otf2Summary",
     losses: list[tuple[int, int, str]],
 ) -> None:
-    """End the archive's events, and write all definitions, the description and the loss markers.
+    """End the archive's events; write all definitions, the description and the loss markers.
 
-    handles: the locations, I/O handles and counters that the events refer to. summary: final counts
-    and times. losses: markers (start ns, duration ns, text). The clock's range covers events and
-    losses.
+    losses: markers (start ns, duration ns, text). The clock's range covers events and losses.
     """
     archive.end_events()
     definitions = _Definitions(archive, context, handles)
     times = [t for start, length, _ in losses for t in (start, start + length)]
     times += [t for t in (summary.first_ns, summary.last_ns) if t != NEVER]
-    definitions.clock(min(times, default=0), max(times, default=0))
+    # Time stamps are ns of CLOCK_MONOTONIC. The wall clock at the first is computed from the log's
+    # first clock reading, if there is one.
+    first, last = min(times, default=0), max(times, default=0)
+    reading = context.clocks[0] if context.clocks else None
+    start = max(first, 0)
+    realtime = reading["realtime"] - reading["monotonic"] + start if reading else _NO_TIME
+    archive.define("ClockProperties", _NS_PER_SECOND, start, max(last - first, 0), realtime)
     for text, number in archive.strings.items():
         archive.define("String", number, text)
     definitions.attributes()

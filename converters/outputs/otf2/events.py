@@ -78,17 +78,6 @@ class Operations(Table):
     """As `Bios.gone`."""
 
 
-def _names(task: I32, comms: U32) -> U32:
-    """Return the number of each task's name (n,), NO_STRING where it is not known.
-
-    comms: per row of the log's table of tasks, the name's number.
-    """
-    named = (task >= 0) & (task < len(comms))
-    names = np.full(len(task), NO_STRING, dtype=np.uint32)
-    names[named] = comms[task[named]]
-    return names
-
-
 _SAME = (
     *("number", "sector", "bytes", "opf", "issue", "complete", "done_bytes", "status", "own"),
     *("gone", "parent", "requeues", "certainty", "doubtful"),
@@ -97,11 +86,10 @@ _SAME = (
 
 
 def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
-    """Return each bio, in order, as an operation on the partition or disk that it was sent to.
-
-    comms: per row of the window's tasks, the number of the thread's name in the archive. The begin
-    of a cut, at which the bio was in flight, is one of its known times.
-    """
+    """Return each bio as an operation. comms: the number of each of the tasks' names."""
+    named = (bios.task >= 0) & (bios.task < len(comms))
+    comm = np.full(len(bios), NO_STRING, dtype=np.uint32)
+    comm[named] = comms[bios.task[named]]
     return Operations(
         **{name: getattr(bios, name) for name in _SAME},
         disk=bios.dev,
@@ -112,7 +100,7 @@ def bio_operations(bios: Bios, comms: U32 = NO_NAMES) -> Operations:
         absorbed_by=np.full(len(bios), NEVER, dtype=np.int64),
         request=bios.request,
         tid=bios.tid,
-        comm=_names(bios.task, comms),
+        comm=comm,
         pieces=bios.fragments,
     )
 
@@ -255,14 +243,13 @@ class WrittenBegins:
 def finished_events(ops: Operations, until: int, written: WrittenBegins) -> tuple[EventArray, int]:
     """Return the events of operations that ended, unsorted, and how many had a time moved.
 
-    ops: completed, or over without a recorded completion: those are cancelled, flagged TRUNCATED,
-    at their last known time or, if they are in flight when the log ends, at `until` (ns) if that is
-    later; a request merged into another at its last known time, without that flag. written:
-    operations whose Begin, or Begin and Issued, was written before; these events are left out. A
-    begin that is not known is at the first known time (`until` without any), flagged TRUNCATED. An
-    operation whose issue was not recorded gets Issued, flagged TRUNCATED, at its end; but one that
-    completed has none, if its Begin is among the events: it is flagged BLOCKING. Issue and end are
-    moved to the begin or issue that they would precede; such operations count as moved.
+    ops: completed; or over without a recorded completion: these are cancelled, flagged TRUNCATED,
+    at their last known time or, in flight when the log ends, at `until` (ns) if later; or merged
+    into another, at the last known time without that flag. written: whose Begin, or Begin and
+    Issued, is left out as it was written before. A begin that is not known is at the first known
+    time (or `until`), flagged TRUNCATED. Without a recorded issue, Issued is at the end, flagged
+    TRUNCATED; but what completed, with its Begin among the events, is flagged BLOCKING instead.
+    Issue and end are moved to the begin or issue that they would precede.
     """
     begin_written, issue_written = written.find(ops.number)
     absorbed = ops.absorbed_by != NEVER
@@ -324,13 +311,12 @@ class Queue:
         self._put(events)
 
     def release(self, end: int, still_open: Operations) -> EventArray:
-        """Remove and return the events that nothing can precede any more.
+        """Remove and return the events that nothing can precede any more, by (time, number, phase).
 
-        Sorted by (time, number, phase). They are the events before `end` (ns) and before the first
-        known time of `still_open`, the operations in flight at `end`, of which those whose Begin
-        was put in before do not count. When more than `hold_events` are held, operations in flight
-        for LONG_NS get their Begin and Issued now, so that they hold nothing back; their Issued
-        follows in a later call if they are issued later.
+        Those are before `end` (ns) and the first known time of `still_open`, the operations in
+        flight then whose Begin was not put in yet. When more than `hold_events` are held,
+        operations in flight for LONG_NS get their Begin and Issued now, so that they hold nothing
+        back; or later their Issued.
         """
         begin_written, issue_written = self._written.find(still_open.number)
         issued = still_open.issue != NEVER
@@ -367,7 +353,14 @@ class Queue:
         if not self._parts:
             return np.empty(0, dtype=EVENT)
         events = _joined(self._parts)
-        order = _time_order(events)
+        order = np.argsort(events["time"], kind="stable")
+        time = events["time"][order]
+        same = time[1:] == time[:-1]
+        if same.any():  # equal times are few: only these are sorted by three keys
+            tied = np.append(False, same) | np.append(same, False)
+            some = order[tied]
+            keys = events["phase"][some], events["number"][some], events["time"][some]
+            order[tied] = some[np.lexsort(keys)]
         ready = int(np.searchsorted(events["time"][order], edge))
         out, rest = _taken(events, order[:ready]), _taken(events, order[ready:])
         self._parts, self.held = ([rest] if len(rest) else []), len(rest)
@@ -380,29 +373,13 @@ class Queue:
         return out
 
 
-def _words(events: EventArray) -> U64:
-    """Return the events as 64-bit words, (n, _WORDS), which are copied faster than records."""
-    return events.view("<u8").reshape(len(events), _WORDS)
+# Events are copied as 64-bit words, (n, _WORDS), which is faster than as records.
 
 
 def _joined(parts: list[EventArray]) -> EventArray:
-    return np.concatenate([_words(part) for part in parts]).view(EVENT).reshape(-1)
+    words = [part.view("<u8").reshape(-1, _WORDS) for part in parts]
+    return np.concatenate(words).view(EVENT).reshape(-1)
 
 
 def _taken(events: EventArray, rows: I64) -> EventArray:
-    return _words(events).take(rows, axis=0).view(EVENT).reshape(-1)
-
-
-def _time_order(events: EventArray) -> I64:
-    order = np.argsort(events["time"], kind="stable")
-    time = events["time"][order]
-    same = time[1:] == time[:-1]
-    if same.any():
-        # Equal times are few: sort only these by three keys.
-        tied = np.zeros(len(order), dtype=np.bool_)
-        tied[1:] |= same
-        tied[:-1] |= same
-        some = order[tied]
-        keys = events["phase"][some], events["number"][some], events["time"][some]
-        order[tied] = some[np.lexsort(keys)]
-    return order
+    return events.view("<u8").reshape(-1, _WORDS).take(rows, axis=0).view(EVENT).reshape(-1)

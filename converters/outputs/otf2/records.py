@@ -105,10 +105,7 @@ class _Rows:
         self.used[name] = used
 
     def put(self, field: Field, values: Column, used: Bool) -> Column:
-        """Set a field's values (n,) in the rows, used where `used` (n,) says so.
-
-        Returns the bytes that the field takes in each row (n,), uint8, 0 where it is not used.
-        """
+        """Set a field's values (n,) where `used` (n,); return how many bytes each takes (n,)."""
         self.bytes[field.name] = values
         if not field.compressed:
             self.used[field.name] = used
@@ -128,11 +125,7 @@ class _Rows:
 
 @lru_cache(maxsize=64)
 def _dtype(fields: tuple[Field, ...], attributes: tuple[Attribute, ...]) -> np.dtype[np.void]:
-    """Return the layout of a row: one part per value that any record of the batch may have.
-
-    fields: of all kinds of events. attributes: those that some event has. A compressed value has
-    its size, one byte, as a part before it.
-    """
+    """Return the layout of a row: a part per value that any record of the batch may have."""
     parts: list[tuple[str, str]] = [("stamp", "u1"), ("time", "<u8")]
     parts += [(name, "u1") for name in ("list", "list length", "count size", "count")]
     for attribute in attributes:
@@ -235,8 +228,7 @@ _LAST_EVENT = 10
 class EventFile:
     """Events of one location. Up to a chunk is in memory; the file is open only during a write.
 
-    The file is created at the first full chunk or by `close`. None may be there before: its bytes
-    would stay in front of the events.
+    It must not exist before the first full chunk, or `close`: its bytes would stay in front.
     """
 
     def __init__(self, path: Path) -> None:
@@ -249,11 +241,10 @@ class EventFile:
         self._begin_chunk()
 
     def write(self, records: Records) -> None:
-        """Append encoded records of the location's next events, in order of time.
+        """Append encoded records of the location's next events, in order of time. Raises OSError.
 
-        Writes each chunk that becomes full to the file. The first record of a further chunk gets a
-        time stamp record before it, in place of its own. Raises OSError where the file cannot be
-        written.
+        Each full chunk is written. The first record of a further chunk gets a time stamp record
+        before it, in place of its own.
         """
         # Per record: offset in `data` up to which the chunk must have room for the library to put
         # the record there; the library sets aside `most` bytes whatever the record takes.

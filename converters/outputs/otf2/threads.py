@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write the locations of threads: their system calls, with waits and I/O operations in them."""
+"""Write the locations of threads (calls, with waits and I/O in them), and of pairs of events."""
 
+from collections import defaultdict
 from collections.abc import Iterator
 from enum import IntEnum
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.calls.names import name_of_call, name_of_error
 from biotrail.converters.calls.pending import CallFiles, PendingWaits
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import Calls, Waits
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -20,9 +22,7 @@ from biotrail.converters.events.tables import (
     Lifecycles,
     WaitCause,
 )
-from biotrail.converters.outputs.otf2.archive import Archive
-from biotrail.converters.outputs.otf2.attributes import AttributeColumn, attribute
-from biotrail.converters.outputs.otf2.handles import CALLS, Handles
+from biotrail.converters.outputs.otf2.handles import CALLS
 from biotrail.converters.outputs.otf2.records import Column, Shape
 from biotrail.converters.outputs.otf2.writer import (
     BYTES,
@@ -35,8 +35,11 @@ from biotrail.converters.outputs.otf2.writer import (
     WAY,
     WRITE,
     WRITE_EVENTS,
-    InTurn,
+    AttributeColumn,
+    Writer,
+    attribute,
 )
+from biotrail.converters.sites.pair_names import DrawnPairs, PairNames
 from biotrail.recorder.schema.syscalls import numbers
 
 # Turn system calls into events of their threads' locations: regions, and I/O operations in them.
@@ -92,12 +95,10 @@ def call_events(
 ) -> tuple[CallEvents, int]:
     """Return the events of calls, and how many calls were moved: those that end before their entry.
 
-    Such a call ends at its entry. calls: in the order in which they are written, entries known.
-    row, waits: waits of these calls and per wait the row of its call. regions: numbers: per call;
-    of a wait until it was woken, and from there. The events are in the order of the calls; within a
-    call: ENTER, BEGIN (unless NO_IO), its waits in their order, COMPLETE, LEAVE. Halves of a wait
-    of no length are left out. Waits are clipped to their call; times may go back between waits and
-    calls (`in_order`).
+    Such a call ends at its entry. row, waits: waits of these calls and per wait the row of its
+    call. regions: numbers: per call; of a wait until it was woken, and from there. In the order of
+    the calls; within a call: ENTER, BEGIN (unless NO_IO), its waits in their order and clipped to
+    it, COMPLETE, LEAVE. Halves of a wait of no length are left out. Times may go back.
     """
     of_call, blocked, runnable = regions
     start, end = calls.entry, np.maximum(calls.exit, calls.entry)
@@ -139,14 +140,13 @@ BLOCKED, RUNNABLE = "blocked", "runnable"
 """Names of the regions of a wait: off the CPU until woken, and from there until it ran."""
 
 
-class Threads(InTurn):
+class Threads:
     """Writes the calls of a log's threads, window by window, as they return."""
 
-    def __init__(self, archive: Archive, handles: Handles, context: Context) -> None:
-        """handles: gets the names of threads and processes, too."""
-        super().__init__(archive)
-        self._handles = handles
-        self._context = context
+    def __init__(self, writer: Writer) -> None:
+        """writer: its handles get the names of threads and processes, too."""
+        self._writer = writer
+        self._archive, self._handles, self._context = writer.archive, writer.handles, writer.context
         self._waits = PendingWaits()
         self._files = CallFiles()
         self.calls = 0
@@ -155,11 +155,7 @@ class Threads(InTurn):
         """I/O operations among them."""
 
     def add(self, window: Lifecycles) -> None:
-        """Write the calls that returned in a window, the log's next, whose entry is known.
-
-        With their waits, also of windows before, and as I/O operations where they are. Calls are
-        numbered as they returned (`calls` counts on).
-        """
+        """Write the calls that returned in a window, with their waits, also of windows before."""
         if window.path is None:
             return
         known = window.path.calls.take(window.path.calls.entry != NEVER)
@@ -175,8 +171,18 @@ class Threads(InTurn):
         for mode, names in _MODES.items():
             these = numbers(frozenset(names), self._context.machine)
             modes[np.isin(calls.number, these) & moves] = mode
-        events, moved = call_events(calls, modes, row, waits, self._regions(calls))
-        self.moved += moved
+        # The region of a call is that of its name; those of waits there are even without any.
+        keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
+        found, codes = np.unique(keys, return_inverse=True)
+        region, machine = self._handles.region, self._context.machine
+        of_name = [
+            region(name_of_call(key >> 2, bool(key & 1), machine, bool(key & 2)))
+            for key in found.tolist()
+        ]
+        of_call = np.array(of_name, dtype=np.uint32)[codes]
+        regions = of_call, region(BLOCKED), region(RUNNABLE)
+        events, moved = call_events(calls, modes, row, waits, regions)
+        self._writer.moved += moved
         tasks = window.tasks
         tids, last = np.unique(calls.tid[::-1], return_index=True)
         for tid, task in zip(tids.tolist(), calls.task[::-1][last].tolist(), strict=True):
@@ -195,7 +201,7 @@ class Threads(InTurn):
         for begin, end in zip(edges, [*edges[1:], len(events)], strict=True):
             for start in range(int(begin), int(end), WRITE_EVENTS):
                 rows = slice(start, min(start + WRITE_EVENTS, int(end)))
-                self._put(
+                self._writer.in_turn(
                     self._handles.location(int(of[begin]), CALLS).number,
                     events["time"][rows],
                     events["phase"][rows],
@@ -203,21 +209,6 @@ class Threads(InTurn):
                     {name: column[rows] for name, column in columns.items()},
                     [(what, values[rows], has[rows]) for what, values, has in attributes],
                 )
-
-    def _regions(self, calls: Calls) -> tuple[U32, int, int]:
-        """Return the numbers of the regions of calls and waits; new ones get the next numbers.
-
-        A call's is that of its name; those of waits are numbered even where there are none.
-        """
-        keys = calls.number.astype(np.int64) << 2 | calls.timed << 1 | calls.foreign
-        found, codes = np.unique(keys, return_inverse=True)
-        machine = self._context.machine
-        names = [
-            name_of_call(key >> 2, bool(key & 1), machine, bool(key & 2)) for key in found.tolist()
-        ]
-        region = self._handles.region
-        of_call = np.array([region(name) for name in names], dtype=np.uint32)[codes]
-        return of_call, region(BLOCKED), region(RUNNABLE)
 
     def _columns(
         self, calls: Calls, events: CallEvents, modes: U8, files: I64, number: I64
@@ -234,29 +225,21 @@ class Threads(InTurn):
         moves = modes < FLUSH
         begins = events["phase"] == CallPhase.BEGIN
         size = np.where(begins, asked[row], done[row]) * moves[row]
+        # The handle is the file's where that is known and no block device, else the descriptor's.
+        handles = np.zeros(len(calls), dtype=np.uint32)
+        for at in np.flatnonzero(modes != NO_IO).tolist():
+            file = self._context.files[int(files[at])] if files[at] >= 0 else None
+            pid, _ = self._handles.threads[int(calls.tid[at])]
+            key = file.path if file is not None and not file.device else (pid, int(calls.arg0[at]))
+            handles[at] = self._handles.handle(key)
         return {
             REGION.name: events["region"],
-            HANDLE.name: self._io_handles(calls, modes, files)[row],
+            HANDLE.name: handles[row],
             MODE.name: modes[row],
             WAY.name: np.zeros(len(row), dtype=np.uint32),
             BYTES.name: size.astype(np.uint64),
             ID.name: number[row].astype(np.uint64),
         }
-
-    def _io_handles(self, calls: Calls, modes: U8, files: I64) -> U32:
-        """Return the number of each call's I/O handle (n,), 0 for a call that is no operation.
-
-        That of the file where it is known and no block device, else of the file descriptor.
-        """
-        numbers = np.zeros(len(calls), dtype=np.uint32)
-        for row in np.flatnonzero(modes != NO_IO).tolist():
-            file = self._context.files[int(files[row])] if files[row] >= 0 else None
-            if file is not None and not file.device:
-                numbers[row] = self._handles.file(file.path)
-            else:
-                tid, fd = int(calls.tid[row]), int(calls.arg0[row])
-                numbers[row] = self._handles.descriptor(tid, fd)
-        return numbers
 
     def _attributes(
         self, calls: Calls, waits: Waits, events: CallEvents, modes: U8
@@ -266,7 +249,10 @@ class Threads(InTurn):
         begins, leaves = phase == CallPhase.BEGIN, phase == CallPhase.LEAVE
         of_call = leaves & (events["wait"] < 0)
         yield attribute("fd", calls.arg0[row], begins)
-        error = self._errors(calls)
+        results, codes = np.unique(calls.result, return_inverse=True)
+        names = [name_of_error(result) for result in results.tolist()]
+        numbers_of = [self._archive.string(name) if name else 0 for name in names]
+        error = np.array(numbers_of, dtype=np.uint32)[codes]
         yield attribute("error", error[row], of_call & (error[row] > 0))
         given = (calls.result > 0) & ((modes == NO_IO) | (modes == FLUSH)) & (error == 0)
         result = np.maximum(calls.result, 0).astype(np.uint64)
@@ -278,8 +264,84 @@ class Threads(InTurn):
         blocked = events["region"] == self._handles.region(BLOCKED)
         yield attribute("waits for", cause, blocked & (phase == CallPhase.ENTER))
 
-    def _errors(self, calls: Calls) -> U32:
-        found, codes = np.unique(calls.result, return_inverse=True)
-        names = (name_of_error(int(result)) for result in found)
-        texts = [self._archive.string(name) if name else 0 for name in names]
-        return np.array(texts, dtype=np.uint32)[codes]
+
+# Pairs of events: a region for each pair, at a location for each key.
+
+PAIR_SHAPES = {key: CALL_SHAPES[key] for key in (int(CallPhase.ENTER), int(CallPhase.LEAVE))}
+"""A pair is Enter and Leave, as a call."""
+
+
+class PairLocations:
+    """Writes the pairs of a log, window by window, as they end."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer, self._handles = writer, writer.handles
+        self._string = string = writer.archive.string
+        self._names = PairNames(writer.context)
+        self._drawn = DrawnPairs(
+            self._names,
+            lambda pair, _rank, key: self._location(pair, key),
+            lambda _pair: -1,
+            lambda pair, text: self._handles.pair_region(
+                text, self._names.name(pair), self._names.events(pair)
+            ),
+            string,
+        )
+        self._shared: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        """Per pair a heap of its locations of other keys: (end ns of the last pair, number)."""
+        self.pairs = 0
+        """Pairs that were written."""
+
+    def add(self, window: Lifecycles) -> None:
+        """Write the pairs that ended in a window, the log's next. Raises OutputError."""
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        pairs = window.sites.pairs
+        pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
+        self.pairs += len(pairs)
+        place, shared = self._drawn.places(pairs)
+        # A key's pairs follow each other, so a location has one at a time; those of other keys go
+        # to the first shared location that is free.
+        for row in np.flatnonzero(shared).tolist():
+            began, ended = int(pairs.began[row]), int(pairs.ended[row])
+            place[row] = self._free(int(pairs.pair[row]), began, ended)
+        regions = self._drawn.names(pairs).astype(np.uint32)
+        texts = self._drawn.texts(pairs, shared).astype(np.uint32)
+        order = np.argsort(place, kind="stable")
+        edges = np.flatnonzero(np.diff(place[order], prepend=-1))
+        for begin, end in zip(edges, [*edges[1:], len(order)], strict=True):
+            for start in range(int(begin), int(end), WRITE_EVENTS // 2):
+                rows = order[start : min(start + WRITE_EVENTS // 2, int(end))]
+                self._write(int(place[rows[0]]), pairs.take(rows), regions[rows], texts[rows])
+
+    def _write(self, number: int, pairs: Pairs, regions: U32, texts: U32) -> None:
+        """Write pairs of one location, by begin: Enter has the key, Leave who ended the pair."""
+        time = np.stack([pairs.began, pairs.ended], axis=1).reshape(-1)
+        phases = (int(CallPhase.ENTER), int(CallPhase.LEAVE))
+        phase = np.tile(np.array(phases, dtype=np.uint8), len(pairs))
+        columns: dict[str, Column] = {REGION.name: np.repeat(regions, 2)}
+        leaves = phase == CallPhase.LEAVE
+        names, of = np.unique(pairs.comm, return_inverse=True)
+        numbers = [self._string(name.decode(errors="replace")) for name in names.tolist()]
+        comm = np.array(numbers, dtype=np.uint32)[of.reshape(-1)]
+        key = np.repeat(texts, 2)
+        attributes = [
+            attribute("key", key, ~leaves & (key > 0)),
+            attribute("ended by", np.repeat(comm, 2), leaves),
+            attribute("ended by tid", np.repeat(pairs.tid, 2), leaves),
+            attribute("ended on CPU", np.repeat(pairs.cpu.astype(np.uint32), 2), leaves),
+        ]
+        self._writer.in_turn(number, time, phase, PAIR_SHAPES, columns, attributes)
+
+    def _free(self, pair: int, began: int, ended: int) -> int:
+        """Return the location of other keys that has been free for longest, else a new one."""
+        lanes = self._shared[pair]
+        if lanes and lanes[0][0] <= began:
+            _, number = heappop(lanes)
+        else:
+            number = self._location(pair, f"other keys {len(lanes) + 1}")
+        heappush(lanes, (ended, number))
+        return number
+
+    def _location(self, pair: int, key: str) -> int:
+        return self._handles.pair(self._names.name(pair), key).number

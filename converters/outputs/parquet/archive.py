@@ -93,7 +93,9 @@ def write(
             if count:
                 put(group, first)
                 summary.events += count
-                summary.kinds += _counted(group)
+                counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
+                for kind in np.flatnonzero(counts).tolist():
+                    summary.kinds[BY_KIND[Kind(kind)].letter] += int(counts[kind])
         wait()
         account.events = summary.events
         account.kinds = dict(summary.kinds)
@@ -181,13 +183,6 @@ def _groups(
         yield group
 
 
-def _counted(group: list[Part]) -> Counter[str]:
-    counts = np.sum([np.bincount(p.events.kind, minlength=256) for p in group], axis=0)
-    return Counter(
-        {BY_KIND[Kind(kind)].letter: int(counts[kind]) for kind in np.flatnonzero(counts).tolist()}
-    )
-
-
 Put = Callable[[list[Part], int], None]
 """Queues a row group for writing: its chunks, and the number of the first of them."""
 
@@ -196,9 +191,8 @@ Put = Callable[[list[Part], int], None]
 def _writer(out: _Summed, level: int) -> Iterator[tuple[Any, Put, Callable[[], None]]]:
     """Yield (Parquet writer, a function that queues a row group, one that waits for the queue).
 
-    Another thread encodes and writes the groups; its exceptions are raised by a later call of
-    either function, or at the end of the block. At most two groups are in the queue, the one being
-    written included. The file is completed at the end of the block, unless an exception ended it.
+    Another thread writes the groups; its exceptions are raised by a later call of either function,
+    or at the end of the block, where the file is completed unless an exception ended it.
     """
     columns = [f"{f.name}.list.element" if pa.types.is_list(f.type) else f.name for f in SCHEMA]
     levels = dict.fromkeys(columns, level)

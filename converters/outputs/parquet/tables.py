@@ -84,11 +84,7 @@ class Partitions:
             self._flush_all()
 
     def close(self, metadata: dict[str, str]) -> None:
-        """Write the rows that wait, and close all files.
-
-        metadata: put into the files that are still open: each partition's newest, unless it was
-        closed because too many were open.
-        """
+        """Write the rows that wait, close all files; `metadata` goes into those still open."""
         self._flush_all()
         for key in list(self._open):
             self._parts[key].writer.add_key_value_metadata(metadata)
@@ -102,10 +98,7 @@ class Partitions:
                     part.writer.close()
 
     def _split(self, table: pa.Table) -> Iterator[tuple[tuple[str, str], pa.Table]]:
-        """Yield ((date, device), rows without column `device`) per date and device in the table.
-
-        Rows whose wall clock is null, or before 1970, have the date `_day`.
-        """
+        """Yield ((date, device), its rows without `device`); unknown dates are `_day`."""
         if not len(table):
             return
         devices = table[_DEVICE].combine_chunks()
@@ -128,41 +121,38 @@ class Partitions:
                 self._flush(key)
 
     def _flush(self, key: tuple[str, str]) -> None:
-        """Write a partition's waiting rows as one row group, and forget them."""
+        """Write a partition's waiting rows as one row group, and forget them.
+
+        The partition's files are `date=DATE/device=DEVICE/STEM.parquet`, then STEM+2, …. A stem is
+        quoted and so has no `+`: no recording's second file has the name of another recording's
+        first, such as `sda-2`. Of too many open files the least recently written are closed.
+        """
         part = self._parts[key]
         if part.writer is None:
-            self._open_file(key, part)
+            while len(self._open) >= _MOST_OPEN:
+                self._close_file(next(iter(self._open)))
+            date, device = key
+            folder = self._root / f"date={date}" / f"device={quote(device, safe='')}"
+            folder.mkdir(parents=True, exist_ok=True)
+            part.files += 1
+            name = self._stem if part.files == 1 else f"{self._stem}+{part.files}"
+            part.writer = pq.ParquetWriter(
+                folder / f"{name}.parquet",
+                self._schema,
+                compression="zstd",
+                compression_level=self._level,
+                use_dictionary=[f.name for f in self._schema if f.type == NAME],
+                column_encoding={
+                    f.name: "DELTA_BINARY_PACKED" for f in self._schema if f.type == pa.int64()
+                },
+                write_page_checksum=True,
+            )
+            self._open[key] = None
         self._open.move_to_end(key)
         table = pa.concat_tables(part.waiting).unify_dictionaries()
         part.writer.write_table(table, row_group_size=max(1, len(table)))
         self._buffered -= part.rows
         part.waiting, part.rows = [], 0
-
-    def _open_file(self, key: tuple[str, str], part: _Partition) -> None:
-        """Open a partition's next file: `date=DATE/device=DEVICE/STEM.parquet`, then STEM+2, ….
-
-        A stem is quoted and so has no `+`: no recording's second file has the name of another
-        recording's first, such as `sda-2`. The least recently written files are closed.
-        """
-        while len(self._open) >= _MOST_OPEN:
-            self._close_file(next(iter(self._open)))
-        date, device = key
-        folder = self._root / f"date={date}" / f"device={quote(device, safe='')}"
-        folder.mkdir(parents=True, exist_ok=True)
-        part.files += 1
-        name = self._stem if part.files == 1 else f"{self._stem}+{part.files}"
-        part.writer = pq.ParquetWriter(
-            folder / f"{name}.parquet",
-            self._schema,
-            compression="zstd",
-            compression_level=self._level,
-            use_dictionary=[f.name for f in self._schema if f.type == NAME],
-            column_encoding={
-                f.name: "DELTA_BINARY_PACKED" for f in self._schema if f.type == pa.int64()
-            },
-            write_page_checksum=True,
-        )
-        self._open[key] = None
 
     def _close_file(self, key: tuple[str, str]) -> None:
         del self._open[key]

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
@@ -69,10 +70,9 @@ class StageColumns:
 
 
 def stages_in_turn(names: NDArray[Any], begun: I64, ended: I64, where: Bool) -> StageColumns:
-    """Return the stages of slices that have k of them at most, in order of time.
+    """Return stages, in order of time, that are in `where` (n, k) and take time.
 
-    names: (k,). begun, ended: ns, (n, k). where: (n, k), those that there are; of these, those of
-    no length are left out.
+    names: (k,). begun, ended: ns, (n, k).
     """
     shown = where & (ended > begun)
     name = np.broadcast_to(names.astype(np.uint16), shown.shape)[shown]
@@ -137,8 +137,7 @@ class Slices:
     ) -> None:
         """Append an argument, one of ARGUMENTS, if any slice has it.
 
-        values: per slice (n,); as _UINT only those outside of `where` may be negative. where:
-        slices that have the argument; None: all. tag: what the values are.
+        values: per slice (n,); as _UINT only those outside of `where` may be negative.
         """
         if where is not None and not where.any():
             return
@@ -159,9 +158,9 @@ class Slices:
     def mark(self, row: I64, at: I64, flow: U64, name: int) -> None:
         """Put marks among the stages: slices of no length, from which an arrow of `flow` leads on.
 
-        The UI draws an arrow from the end of its source, so that one to what begins within a slice
-        has to come from something that ends before. row: per mark (m,), its slice. at: ns, when the
-        arrow leaves; a mark within a stage is moved to the stage's begin. name: interned.
+        The UI draws an arrow from the end of its source: what begins within a slice needs one that
+        ends before. row: per mark (m,), its slice. at: ns; a mark within a stage is moved to its
+        begin.
         """
         if not len(row):
             return
@@ -218,11 +217,10 @@ class Seen:
 
 
 def seen_of(table: Bios | Requests, stages: Stages | None = None) -> Seen:
-    """Return when each row of `table` was first and last seen, by its own times and its stages'.
+    """Return when each row of `table` was first and last seen, by its times, cut and stages.
 
-    A cut at which the row was in flight counts as one of its times. A bio without a completion and
-    with neither Q nor a cut is `lost`, too: nothing says that it is still in flight. A request
-    merged into another is `over`, and not `lost`.
+    A bio with neither Q, cut nor completion is `lost`: nothing says that it is still in flight. A
+    request merged into another is `over`, and not `lost`.
     """
     first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
     if stages is not None and len(stages.owner):
@@ -248,10 +246,7 @@ def _rows_of(number: I64, owner: I64) -> I64:
 
 
 def add_stages(slices: Slices, stages: Stages) -> None:
-    """Set `slices.stages` to the stages that take time, clipped to their slices.
-
-    stages: of the bios or requests of the slices; those of others are ignored.
-    """
+    """Set `slices.stages` to those of `stages` that are theirs and take time, clipped to them."""
     if not len(slices) or not len(stages.owner):
         return
     rows = _rows_of(slices.number, stages.owner)
@@ -268,11 +263,7 @@ def add_stages(slices: Slices, stages: Stages) -> None:
 
 
 def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
-    """Add a `…_ns` argument per kind of stage: the total of a slice's stages, clipped to it.
-
-    told: (n,) the slices that get such arguments, where they have such a stage, also if that took
-    no time.
-    """
+    """Add the total time of each kind of stage to the slices in `told` (n,) that have it."""
     if not len(slices) or not len(stages.owner):
         return
     rows = _rows_of(slices.number, stages.owner)
@@ -311,7 +302,7 @@ class Ranking:
         """Return the indices of those slices that are among the slowest so far, ascending.
 
         apart: per slice (n,), whether it is ranked apart from the others: it failed, or its latency
-        is in doubt. Of equally slow slices the first are chosen. together: rank all groups as one.
+        is in doubt. together: rank all groups as one.
         """
         group = slices.group * (not together)
         key = (group << 17) | (slices.name.astype(np.int64) << 1) | apart
@@ -339,27 +330,15 @@ class Ranking:
     def choose_of(self, key: I64, latency: I64) -> I64:
         """Return the indices of the slowest so far of each key, as `choose` does. latency: ns."""
         chosen = []
-        for one in _few_distinct(key):
+        for one in names_of(key).tolist():
             rows = np.flatnonzero(key == one)
-            kept = self._kept.get(int(one), np.zeros(0, dtype=np.int64))
+            kept = self._kept.get(one, np.zeros(0, dtype=np.int64))
             if len(kept) == self.most:
                 rows = rows[latency[rows] > kept.min()]
             both = np.concatenate([kept, latency[rows]])
             if len(both) > self.most:
                 order = np.argsort(-both, kind="stable")[: self.most]
                 both, rows = both[order], rows[np.sort(order[order >= len(kept)]) - len(kept)]
-            self._kept[int(one)] = both
+            self._kept[one] = both
             chosen.append(rows)
         return np.sort(np.concatenate(chosen)) if chosen else np.zeros(0, dtype=np.int64)
-
-
-def _few_distinct(key: I64) -> I64:
-    """Return the distinct values of `key` (n,), of which there are few, without sorting it."""
-    found = []
-    rest = key
-    while len(rest):
-        found.append(rest[0])
-        rest = rest[rest != rest[0]]
-        if len(found) == 16:
-            return np.unique(key)
-    return np.array(found, dtype=np.int64)

@@ -8,12 +8,11 @@ does not grow with its length.
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import asdict, replace
 from functools import partial
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
-from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
@@ -23,7 +22,6 @@ from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
 from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons, block_io
 from biotrail.converters.outputs.perfetto.lives import LifeWriter
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
@@ -36,9 +34,11 @@ from biotrail.converters.outputs.perfetto.names import (
     Options,
 )
 from biotrail.converters.outputs.perfetto.packets import (
+    BlockedReasons,
     Facts,
     PacketFile,
     attributes,
+    block_io,
     instant,
     recording_facts,
     system_info,
@@ -58,8 +58,9 @@ from biotrail.converters.outputs.perfetto.slowest import (
     Slowest,
     counters,
     slow_packets,
+    slowest_of,
 )
-from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View
+from biotrail.converters.outputs.perfetto.summary import PerfettoSummary, View
 from biotrail.converters.outputs.perfetto.tracks import (
     OWN_CLOCK,
     CallStacks,
@@ -71,7 +72,8 @@ from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
 from biotrail.converters.sites.lives import LifeReader
 
-__all__ = ["LARGE", "PerfettoSummary", "convert", "convert_parts"]
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.blame.timeline import Timeline
 
 _END_BYTES = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""
@@ -92,7 +94,7 @@ def convert(
     to_end: bool = False,
     options: Options = STANDARD,
     place: Place | None = None,
-    blame: Timeline | None = None,
+    blame: "Timeline | None" = None,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
@@ -126,7 +128,7 @@ class _Converter:
         options: Options,
         place: Place | None = None,
         lives: LifeReader | None = None,
-        blame: Timeline | None = None,
+        blame: "Timeline | None" = None,
     ) -> None:
         """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
         self._to_end, self._detail = to_end, options.detail
@@ -171,14 +173,8 @@ class _Converter:
         """The trace's begin on its primary clock, ns."""
         self._end = 0
 
-    # The trace as a whole
-
     def write_window(self, window: Lifecycles) -> None:
-        """Write the slices of what the window ended, and counter samples.
-
-        Bios and requests in flight at its end get a lane now and their slice in a later window;
-        with flows, so do some calls.
-        """
+        """Write what the window ended, and counters; what is in flight only gets a lane."""
         if not self._detail.requests:
             every = np.ones(len(window.bios), np.bool_), np.ones(len(window.open_bios), np.bool_)
             none = (np.zeros(len(t), np.bool_) for t in (window.requests, window.open_requests))
@@ -257,11 +253,10 @@ class _Converter:
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
 
-        until: ns at which the next part of the trace begins (`convert_parts`). The trace then ends
-        there, and what has ended though it is still in the open tables is left to the next part.
-        FOREVER: nothing follows; the trace ends with its last event or clock reading, or with
-        `to_end` the last window. What is still in flight gets a slice to the trace's end, marked as
-        open. Without any window, also writes what a trace begins with.
+        until: ns at which the next part begins (`convert_parts`) and this one ends; what has ended
+        though it is in the open tables is left to that. FOREVER: nothing follows; the trace ends
+        with its last event or clock reading, or with `to_end` the last window. Without any window,
+        also writes what a trace begins with.
         """
         last = self._at_end
         if last is None:
@@ -296,7 +291,7 @@ class _Converter:
         self._end = max(self._end, self.counters.last)
         if self._blame is not None:
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
-        ios, host = self._slowest.chosen(), self._place.host
+        ios, host = slowest_of(self._slowest.kept), self._place.host
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, self._flows, self._blame))
         self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
         self.summary.lanes = sum(len(one.last_end) for one in self._slices.pools.values())
@@ -308,11 +303,10 @@ class _Converter:
         self._write_view()
 
     def _write_view(self) -> None:
-        """Set `summary.view` to the time around the slowest I/O; write it as attribute `view`.
+        """Set `summary.view`: the slowest I/O with one latency before and after it, in the trace.
 
-        It begins one latency before that I/O, ends one latency after it, and is clipped to the
-        trace. Without I/O it is around the longest pair of events or life, if there is any. The
-        attribute is the log's last packet, where readers look for it.
+        Without I/O it is around the longest pair of events or life, if there is any. As attribute
+        `view` it is the log's last packet, where readers look for it.
         """
         begin, end = max(self._longest_pair, self._lives.longest, key=np.ptp)
         slowest = self._slowest.kept[:1]
@@ -330,11 +324,7 @@ class _Converter:
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
-        """Advance `_end` to the last packet of `slices`; the first call writes the first packets.
-
-        The trace begins at the earliest of the first slice and the window's begin, or without a
-        window at the first clock reading.
-        """
+        """Advance `_end` to the last packet of `slices`; at first write the trace's begin."""
         for drawn in slices:
             if len(drawn):
                 self._end = max(self._end, int(last_packet(drawn).max()))
@@ -365,34 +355,18 @@ class _Converter:
 
 
 def _at_end(window: Lifecycles) -> Lifecycles:
-    """Return a window at the window's end, with its open bios and requests as ended ones alone.
-
-    Converting it writes their slices to the trace's end, or to their completion if one is known.
-    """
+    """Return what is open at the window's end as a window that ends it there."""
     none, path = np.zeros(0, dtype=np.int64), window.path
     if path is not None:
-        empty = {
-            name: getattr(path, name).take(none)
-            for name in (
-                *("calls", "waits", "interrupts", "steps", "submissions", "commits"),
-                *("open_bios", "open_held"),
-            )
-        }
+        names = ["calls", "waits", "interrupts", "steps", "submissions", "commits"]
+        names += ["open_bios", "open_held"]
+        empty = {name: getattr(path, name).take(none) for name in names}
         path = replace(path, bios=path.open_bios, held=path.open_held, **empty)
-    empty = {
-        name: getattr(window, name).take(none)
-        for name in (
-            *("open_bios", "open_requests", "edges", "bio_stages", "request_stages", "loss"),
-        )
-    }
+    names = ["open_bios", "open_requests", "edges", "bio_stages", "request_stages", "loss"]
+    empty = {name: getattr(window, name).take(none) for name in names}
+    bios, requests = window.open_bios, window.open_requests
     return replace(
-        window,
-        begin=window.end,
-        bios=window.open_bios,
-        requests=window.open_requests,
-        path=path,
-        sites=None,
-        **empty,
+        window, begin=window.end, bios=bios, requests=requests, path=path, sites=None, **empty
     )
 
 
@@ -409,15 +383,12 @@ def convert_parts(
 ) -> list[PerfettoSummary]:
     """Write a trace in parts of about `limit` bytes at most, and return their summaries in order.
 
-    Each opens by itself. A part ends where a window does. A bio or request in flight there is in
-    both parts: in the first it is drawn to the end and marked as open, and it is whole in the part
-    that has its window, also if it completed shortly before the border. Numbers identify it across
-    parts.
-    opened: called with a part's number 1, 2, …, returns the file to write; closing it is the
-    caller's. A part ends when one more window as large as the largest so far would not fit; it
-    exceeds the limit if the next window is larger, if a single window does, or by slices still open
-    at its end, which are not reckoned. A window without content begins no further part. The other
-    parameters are those of `convert`.
+    Each opens by itself, and ends where a window does. What is in flight there is in both parts: in
+    the first drawn to the end and marked as open, in the other whole, with the same number. opened:
+    called with a part's number 1, 2, …, returns the file to write; closing it is the caller's. A
+    part ends when one more window as large as the largest so far would not fit; it exceeds the
+    limit if the next is larger, or by slices still open at its end. A window without content begins
+    no further part. The other parameters are those of `convert`.
     """
     converter = partial(_Converter, context, stacks=stacks, to_end=to_end, options=options)
     summaries: list[PerfettoSummary] = []
@@ -452,11 +423,7 @@ def convert_parts(
 
 
 def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-    """Yield the windows with the loss windows that began before their end.
-
-    A log with an index reports all of them at once. The final window, which is empty, gets the
-    rest.
-    """
+    """Yield windows with the losses that began before their end: an index has all at once."""
     waiting: list[LossWindows] = []
     for window in windows:
         loss = LossWindows.concatenate([*waiting, window.loss])

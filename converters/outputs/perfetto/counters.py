@@ -40,11 +40,7 @@ _NAMES = (QUEUED, IN_DEVICE, READS, WRITES, *LATENCIES)
 
 
 class Gauges:
-    """Queue depths, throughput, latencies and states of one device, from its bios as they end.
-
-    Counters: QUEUED, bios that are neither issued nor ended; IN_DEVICE, issued and not ended; READS
-    and WRITES, bytes/s; LATENCIES, µs.
-    """
+    """Queue depths, throughput, latencies and states of one device, from its bios as they end."""
 
     def __init__(self, drawing: Drawing, flushes: list[int], dev: int, origin: int) -> None:
         """flushes: ids of the names of flushes. origin: ns: begin of the trace and the counters."""
@@ -63,8 +59,8 @@ class Gauges:
         """Take in what ended; return, per counter of _NAMES, the samples that are final now.
 
         table: the window's bios, of which the slices `bios` were made. until: ns; all changes
-        before it are known. A change before an earlier `until` counts as at that. Where a bio's
-        completion is in doubt or was not recorded, it ended at its last event. Samples are sorted.
+        before it are known. Where a bio's completion is in doubt or was not recorded, it ended at
+        its last event.
         """
         chosen = np.flatnonzero(bios.group == self._dev)
         rows, start, end = bios.rows[chosen], bios.start[chosen], bios.end[chosen]
@@ -99,11 +95,7 @@ class Gauges:
         return samples + self._latency.update(complete[known], latency, until)
 
     def finish(self, end: int) -> list[Samples]:
-        """Return, per counter of _NAMES, the samples that were held back.
-
-        end: the trace's, ns; no sample is later: levels that changed after it have their sample at
-        it. No `update` may follow.
-        """
+        """Return, per counter of _NAMES, the samples that were held back, none after `end` (ns)."""
         samples = [self.queued.finish(end), self.in_device.finish(end)]
         for counter in (self._reads, self._writes, self._latency):
             samples += counter.finish(end)
@@ -175,10 +167,7 @@ _MOST_HELD = 1 << 20
 
 
 class CounterWriter:
-    """Writes the counters of one log, window by window, then the samples that were held back.
-
-    Adds to `summary.samples`. Raises OutputError where writing fails.
-    """
+    """Writes the counters of one log, window by window, then what was held back."""
 
     def __init__(
         self,
@@ -216,11 +205,10 @@ class CounterWriter:
     ) -> None:
         """Update the counters of each device with a group or a bio in flight; write their samples.
 
-        The counter of lost records is written by `finish`. bios, open_bios, requests: slices of the
-        tables of `window`. origin: the trace's begin, ns, where each counter begins. end: when the
-        trace's last packet is, ns: bins that end later are left to a later call, as their samples
-        would extend the trace. How long a bio was in flight is known when it is over, so what
-        follows the oldest open one's beginning is held back, unless that is too much. Sets `last`.
+        bios, open_bios, requests: slices of the window's tables. origin: the trace's begin, ns.
+        end: when its last packet is, ns: samples of bins that end later would extend it, and wait.
+        Also held back, unless that is too much, is what follows the oldest open bio's begin. Sets
+        `last`.
         """
         # All of a loss window are in the bin of its end; unknown counts add nothing.
         loss = window.loss
@@ -239,7 +227,7 @@ class CounterWriter:
             if dev not in self._gauges:
                 self._gauges[dev] = Gauges(self._drawing, self._flushes, dev, origin)
             gauges, until = self._gauges[dev], known_until
-            if gauges.queued.held + gauges.in_device.held < _MOST_HELD:
+            if len(gauges.queued.times) + len(gauges.in_device.times) < _MOST_HELD:
                 oldest = open_bios.start[open_bios.group == dev].min(initial=until)
                 until = min(until, int(oldest))
             samples = gauges.update(window.bios, bios, requests, until)
@@ -254,11 +242,9 @@ class CounterWriter:
         return (_TRACK_BYTES + _SLICE_BYTES) * len(states) + _SLICE_BYTES * 2 * stretches
 
     def finish(self, begin: int, end: int) -> None:
-        """Write the samples that were held back, the states, and the counter of lost records.
+        """Write what was held back, the states, and lost records, of all devices together.
 
-        begin, end: the trace's, ns. Every device with a group gets the same counter of lost
-        records, of all devices together; none is written where no loss has a known count. Sets
-        `last`, which may be after `end`.
+        begin, end: the trace's, ns. Sets `last`, which may be after `end`.
         """
         for dev, gauges in self._gauges.items():
             for name, found in zip(_NAMES, gauges.finish(end), strict=True):
@@ -288,7 +274,7 @@ class CounterWriter:
             stream = self._streams.add(descriptor, "", int(times[0]))
             self._stream_of[name, dev] = stream
             self._file.packets(self._tree.announcements())
-        self._file.write(self._streams.prepare(np.array([stream])))
+        self._file.packets(self._streams.prepare(np.array([stream])))
         since = np.diff(times, prepend=self._streams.last[stream])
         sequence = int(self._streams.sequence[stream])
         self.last = max(self.last, int(times[-1]))

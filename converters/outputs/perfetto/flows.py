@@ -129,9 +129,8 @@ class FlowMaker:
     def __init__(self, first: int, names: Interned, *, every: bool = True) -> None:
         """Start before the first window.
 
-        first: a hash, below 2^64, from which on arrows are numbered, modulo 2^64: it keeps those of
-        several logs apart. every: whether all arrows are drawn; else those of the bios that are
-        given to `add`.
+        first: from which on arrows are numbered, modulo 2^64. every: whether all arrows are drawn;
+        else those of the bios that are given to `add`.
         """
         self._first = np.uint64(first & ~7)
         self._every = every
@@ -222,9 +221,8 @@ class FlowMaker:
     def of_calls(self, slices: Slices, table: Calls) -> None:
         """Put a mark into the slices of the calls of `table` for each bio that has an arrow.
 
-        The bios are those of the last `add`, and those kept from windows before, which are dropped
-        here: no arrow of these calls may be drawn later. A wait outside of timed calls began after
-        the Q of its bios: none leads from it to them.
+        Bios kept from windows before are dropped: no arrow of these calls may be drawn later. A
+        wait outside of timed calls began after the Q of its bios: none leads from it to them.
         """
         known = self._known
         keys = Keys.among((table.tid, table.entry), (known.tid, known.entry))
@@ -240,10 +238,7 @@ class FlowMaker:
         self._kept = kept.take(np.flatnonzero(~returned[keys.of[1]])[-_MOST_KEPT:])
 
     def of_commits(self, slices: Slices, table: Commits) -> None:
-        """Give commits arrows from the bios of their threads, and ids of arrows to waits for them.
-
-        slices: of the commits of `table`, in its order; changed here.
-        """
+        """Give commits arrows from the bios of their threads, and ids of arrows to their waits."""
         bios = self._journal
         tid, begun = table.tid.astype(np.int64), slices.start
         row, bio = np.nonzero(
@@ -265,9 +260,8 @@ class FlowMaker:
         of this holds. It was for the call's own I/O, and its wake-up was recorded. The bio was in
         flight when the wait began, and is the last of the call's to complete by the wake-up: within
         the wait, at most 100 µs before its end, and in the same context (task, softirq, interrupt),
-        both recorded. No
-        other bio of the call completed during the wait, or none that was queued before the wait
-        was in flight at the wake-up any more.
+        both recorded. No other bio of the call completed during the wait, or none that was queued
+        before the wait was in flight at the wake-up any more.
         """
         known = self._known
         found = np.zeros(len(waits), dtype=np.uint64)
@@ -312,10 +306,7 @@ class FlowMaker:
         slices.mark(row, at, self.ids(arrow, number), self._marks[arrow])
 
     def _flows(self, count: int, *arrows: tuple[Arrow, I64, I64]) -> Flows | None:
-        """Return the flows of `count` slices; None: there is no flow.
-
-        arrows: with index of the slice and number of each, (n,), in any order.
-        """
+        """Return the flows of `count` slices. arrows: with slice and number of each, (n,)."""
         rows = np.concatenate([row for _, row, _ in arrows])
         if not len(rows):
             return None
@@ -352,7 +343,7 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     """Return per question how many rows of its key are not after its time, and the place behind.
 
     key, time: (n,). asked, at: (m,), key and time of each question. The place is an index into the
-    rows in the order of (key, time): the last row that is not after is the one before it.
+    rows by (key, time), behind the last that is not after.
     """
     times, rank = np.unique(np.concatenate([time, at]), return_inverse=True)
     rows = np.sort(key * len(times) + rank[: len(key)])
@@ -375,8 +366,7 @@ def mark_lives(
     """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
 
     kind: the struct that the log follows. A bio whose last request was followed has the argument
-    too, without a flow. Of several lives of a request, its slice has the first one's number, and a
-    flow to each.
+    too. Of several lives of a request, its slice has the first one's number, and a flow to each.
     """
     if not len(joined):
         return

@@ -59,10 +59,7 @@ class LifeWriter:
         """Begin and end (ns) of the longest of them."""
 
     def packets(self, window: Lifecycles | None) -> list[TracePacket]:
-        """Return the packets of the lives that are over by the end of a window.
-
-        None: no window follows, so all are.
-        """
+        """Return the packets of lives that are over by a window's end; None: all, none follows."""
         if window is not None:
             self.reader.add(window)
         found: list[TracePacket] = []

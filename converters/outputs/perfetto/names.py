@@ -251,39 +251,28 @@ GUEST_STAGE_ARGUMENTS = (
     Argument("host_device_ns", "from there to the host's completion", "as to_host_ns"),
     Argument("from_host_ns", "from there to the guest's completion", "as to_host_ns"),
 )
-_BLOCK_ARGUMENTS = {
-    BIO: (*BIO_ARGUMENTS, *STAGE_ARGUMENTS),
-    REQUEST: (*REQUEST_ARGUMENTS, *STAGE_ARGUMENTS),
-    LOSS: LOSS_ARGUMENTS,
-}
-_PATH_ARGUMENTS = {
-    BIO: PATH_BIO_ARGUMENTS,
-    REQUEST: PATH_REQUEST_ARGUMENTS,
-    CALL: CALL_ARGUMENTS,
-    COMMIT: COMMIT_ARGUMENTS,
-    SUBMISSION: SUBMISSION_ARGUMENTS,
-    INTERRUPT: INTERRUPT_ARGUMENTS,
-    PAIR: PAIR_ARGUMENTS,
-}
-_SITE_ARGUMENTS: dict[str, tuple[Argument, ...]] = {BIO: (_LIFE,), REQUEST: (_LIFE,)}
-_GUEST_ARGUMENTS = {REQUEST: GUEST_STAGE_ARGUMENTS}
-_TABLES = (_BLOCK_ARGUMENTS, _PATH_ARGUMENTS, _SITE_ARGUMENTS, _GUEST_ARGUMENTS)
+_GROUPS: tuple[tuple[str, tuple[Argument, ...]], ...] = (
+    (BIO, BIO_ARGUMENTS),
+    (BIO, STAGE_ARGUMENTS),
+    (REQUEST, REQUEST_ARGUMENTS),
+    (REQUEST, STAGE_ARGUMENTS),
+    (LOSS, LOSS_ARGUMENTS),
+    (BIO, PATH_BIO_ARGUMENTS),
+    (REQUEST, PATH_REQUEST_ARGUMENTS),
+    (CALL, CALL_ARGUMENTS),
+    (COMMIT, COMMIT_ARGUMENTS),
+    (SUBMISSION, SUBMISSION_ARGUMENTS),
+    (INTERRUPT, INTERRUPT_ARGUMENTS),
+    (PAIR, PAIR_ARGUMENTS),
+    (BIO, (_LIFE,)),
+    (REQUEST, (_LIFE, *GUEST_STAGE_ARGUMENTS)),
+)
 ARGUMENTS: dict[str, tuple[Argument, ...]] = {
-    category: tuple(argument for table in _TABLES for argument in table.get(category, ()))
-    for category in dict.fromkeys(category for table in _TABLES for category in table)
+    category: tuple(argument for of, group in _GROUPS if of == category for argument in group)
+    for category, _ in _GROUPS
 }
-ARGUMENT_IIDS: dict[str, int] = {
-    name: iid
-    for iid, name in enumerate(
-        dict.fromkeys(
-            argument.name
-            for table in _TABLES
-            for arguments in table.values()
-            for argument in arguments
-        ),
-        1,
-    )
-}
+_ARGUMENT_NAMES = dict.fromkeys(argument.name for _, group in _GROUPS for argument in group)
+ARGUMENT_IIDS: dict[str, int] = {name: iid for iid, name in enumerate(_ARGUMENT_NAMES, 1)}
 """Interned id of each argument's name, the same in all sequences. All are below 128: one byte
 each."""
 

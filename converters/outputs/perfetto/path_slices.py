@@ -69,11 +69,7 @@ class CallMaker:
         flows: FlowMaker | None,
         slowest: SlowCalls,
     ) -> None:
-        """Start before the first window.
-
-        threads: per thread id that has a call (process id, thread name) at its last one; filled
-        here.
-        """
+        """threads: filled with (process id, name) of each thread id at its last call."""
         self._drawing, self._detail = drawing, drawing.options.detail
         self._threads, self._flows, self._slowest = threads, flows, slowest
         self._ranking = Ranking()
@@ -96,9 +92,8 @@ class CallMaker:
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
 
-        With `flows`, calls that return at or after `FlowMaker.settled` are held back for a later
-        window, as more of their bios' completions may follow, unless too many are held, or no
-        window follows (`rest`).
+        Calls that return at or after `FlowMaker.settled` are held back, as completions of their
+        bios may follow, unless too many are held, or no window follows (`rest`).
         """
         if path is not None:
             shown = path.calls.with_io | self._drawing.options.every_call
@@ -168,13 +163,11 @@ class CallMaker:
     def _add_waits(
         self, slices: Slices, row: I64, waits: Waits, names_of: U16, shown: Bool
     ) -> None:
-        """Set `slices.stages` to waits of these calls.
+        """Set `slices.stages`: off the CPU until woken, named by the reason, then until it ran.
 
         row: per wait (n,), its slice; sorted, then by time. names_of: id of the name of each
-        WaitReason, and of RUNNABLE. shown: per wait, whether an arrow from
-        the commit that ended it is drawn in any case. A wait has two stages: off the CPU until
-        woken, named by the reason, and from there until it ran, which has the arrow from what ended
-        the wait.
+        WaitReason, and of RUNNABLE. shown: per wait, whether an arrow from the commit that ended it
+        is drawn in any case. What ended the wait has its arrow to the second stage.
         """
         if not len(waits):
             return
@@ -236,10 +229,9 @@ def submission_slices(
 ) -> Slices:
     """Return a slice per submission (io_uring's, aio's) of a window, in order of (start, number).
 
-    From the submission, or the first Q where that is not known, to the completion, or the end of
-    the last bio. `group` is the process id, or the thread's where the task is not known.
-    ranking: of the submissions so far. processes: by id, the name of a thread that queued a
-    submission; filled here.
+    From the submission, or else the first Q, to the completion, or else the end of the last bio.
+    `group` is the process id, or else the thread's. processes: filled with the name of a thread
+    that queued a submission, by process id.
     """
     if not len(rows):
         return Slices.none(SUBMISSION)
@@ -314,9 +306,8 @@ class _Completions(Table):
     def of(cls, window: Lifecycles) -> "_Completions":
         """Return a row for each request of a window that was completed in an interrupt or softirq.
 
-        A time is NEVER if it cannot be this completion's: an interrupt that is not between issue
-        and completion (or softirq), a softirq after the completion, a raise that is not between the
-        two.
+        A time is NEVER if it cannot be this completion's: they are in the order of issue,
+        interrupt, raise, softirq, completion.
         """
         assert window.path is not None
         row, known = rows_of(window.requests.number, window.path.interrupts.number)
@@ -345,13 +336,11 @@ class InterruptMaker:
         """Completions whose interrupt may have completed requests of later windows."""
 
     def interrupts(self, window: Lifecycles | None) -> Slices:
-        """Return a slice for each interrupt, or softirq, that no later window adds to.
+        """Return a slice, by start, for each interrupt or softirq that no later window adds to.
 
         window: None: none follows. Requests that were completed in the same softirq, or in the same
         interrupt without a softirq, share a slice, up to the last completion. Held back is what may
-        have completed a request that is still open. Slices are sorted by start; the name says
-        whether one begins with an interrupt. `irq` only with an interrupt, `completions` if more
-        than 1.
+        have completed a request that is still open.
         """
         if window is not None and window.path is None:
             return Slices.none(INTERRUPT)
@@ -418,11 +407,7 @@ class PairMaker:
         )
 
     def pairs(self, pairs: Pairs) -> Slices:
-        """Return a slice per pair that ended in the window, in the order of (start, number).
-
-        Named by the value of --by, else by the pair's name. `group` is a key's track. Adds tracks
-        to `tracks`.
-        """
+        """Return a slice per pair that ended in a window, by (start, number), on a key's track."""
         if not len(pairs):
             return Slices.none(PAIR)
         pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))

@@ -103,10 +103,9 @@ class Named:
 def places(logs: Sequence[Named]) -> list[Place]:
     """Return each log's Place in a trace of all of them, in the order of `logs`.
 
-    Every host has a root group of tracks, or every boot if a host has several boots. Logs of one
-    boot share the root, each with a group of its own below, named after its file. Their slices'
-    `host` is the root's name, followed by the file's if the root is shared. `sequences`, `families`
-    and `facts` are left to the caller.
+    Every host has a root group of tracks, or every boot if a host has several. Logs of one boot
+    share the root, each with a group below, named after its file; their `host` is both names.
+    `sequences`, `families` and `facts` are left to the caller.
     """
     trace = " ".join(f"{log.log_id} {log.name}" for log in logs)
     boots: dict[str, set[str]] = {}

@@ -123,8 +123,7 @@ class BlockMaker:
         """Return a slice per request of which any time is known, in the order of (start, number).
 
         As of bios; a request merged into another ends at its last known time. With detail STANDARD
-        those that are neither chosen nor finished a chosen bio of the last call of `bios` have no
-        stages.
+        only those that are chosen, or finished a chosen bio of the last `bios`, have stages.
         """
         stages = window.request_stages
         seen = seen_of(window.requests, stages)
@@ -158,15 +157,12 @@ class BlockMaker:
         names = self._strings.ids(table.kind, lambda kind: known.get(kind, f"kind {kind}"))
         slices.text("kind", names)
         slices.put("count", table.count, table.count >= 0)
-        if len(slices):
+        if self._host and len(slices):
             slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
         return slices
 
     def in_flight(self, category: str, table: R) -> Slices:
-        """Return slices without arguments and stages for a window's open bios or open requests.
-
-        They end at FOREVER, or at a completion. In the order of (start, number).
-        """
+        """Return bare slices, by (start, number), of a window's open bios or open requests."""
         seen = seen_of(table)
         seen.over[:] = False
         return self._begin(category, table, seen)[0]
@@ -410,7 +406,7 @@ class BlockMaker:
         slices.true("end_not_seen", seen.lost[slices.rows])
         slices.true("own", table.own)
         slices.true("doubtful", table.doubtful)
-        if len(slices):
+        if self._host and len(slices):
             slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
 
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:

@@ -6,6 +6,7 @@ Slices are written when the trace ends.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
@@ -59,6 +60,9 @@ from biotrail.recorder.schema.durations import duration
 from biotrail.recorder.schema.strings import shown
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
 
+if TYPE_CHECKING:
+    from biotrail.converters.analysis.blame.timeline import Timeline
+
 _KEPT = 64
 """I/Os that are kept at most, as slower ones of later windows change which are of one burst."""
 _TITLES = {STAGE_NAMES[stage]: title for stage, title in STAGE_TITLES.items()}
@@ -76,14 +80,11 @@ MOST, OF_BURST = 20, 3
 that is in it slow, and twenty of one burst say no more than three."""
 
 
-def episodes(
-    start: I64, end: I64, number: I64, most: int = MOST, lesser: Bool | None = None
-) -> I64:
-    """Return the indices of the slowest, at most `most`, the slowest first.
+def episodes(start: I64, end: I64, number: I64, lesser: Bool | None = None) -> I64:
+    """Return the indices of the slowest, at most MOST, the slowest first.
 
     start, end: ns (n,). number: of equally slow ones the least is first. Left out is what overlaps
-    OF_BURST or more slower ones that are among them; and what is `lesser` (n,) if it overlaps
-    another such one.
+    OF_BURST or more slower ones that are chosen, or is `lesser` (n,) as one that it overlaps.
     """
     order = np.lexsort((number, start - end))
     begins, ends = start[order], end[order]
@@ -91,7 +92,7 @@ def episodes(
     less = np.zeros(len(order), dtype=np.bool_) if lesser is None else lesser[order]
     found: list[int] = []
     at = 0
-    while len(found) < most:
+    while len(found) < MOST:
         rest = np.flatnonzero(beside[at:] < OF_BURST)
         if not len(rest):
             break
@@ -136,7 +137,7 @@ def slow_packets(
     slices: Sequence[SlowSlice],
     host: str,
     flows: FlowMaker | None = None,
-    blame: Timeline | None = None,
+    blame: "Timeline | None" = None,
 ) -> Iterator[TracePacket]:
     """Yield the lanes' descriptors of the category's track, then the slices in order of start.
 
@@ -268,10 +269,7 @@ class Flights:
         return self.named(disk, now.take((now.dev == disk) & ~own), begin, end)
 
     def named(self, dev: int, flights: _Flight, begin: int, end: int) -> str:
-        """Return in words which of `flights` a device had between begin and end (ns), and whose.
-
-        As `38 writes (152 MiB) of dd, …`; empty: it had none.
-        """
+        """Return `meanwhile sda had 38 writes (152 MiB) of dd, …`, of `flights`; empty: none."""
         begin, missing = max(begin, self._floor), begin < self._floor
         span = _within(flights, begin, end)
         flights, span = flights.take(span > 0), span[span > 0]
@@ -300,6 +298,13 @@ def _within(flights: _Flight, begin: int, end: int) -> I64:
     return np.asarray(np.maximum(span, 0), dtype=np.int64)
 
 
+def slowest_of(slices: list[SlowSlice], lesser: Bool | None = None) -> list[SlowSlice]:
+    """Return `episodes` of slices, the slowest first. lesser: per slice."""
+    columns = [(one.start, one.end, one.number) for one in slices]
+    start, end, number = np.array(columns, dtype=np.int64).reshape(-1, 3).T
+    return [slices[at] for at in episodes(start, end, number, lesser=lesser).tolist()]
+
+
 @dataclass
 class SlowCalls:
     """The slowest calls so far, of those that are drawn."""
@@ -313,7 +318,7 @@ class SlowCalls:
     def add(self, slices: Slices, table: Calls, row: I64, waits: Waits, tasks: Tasks) -> I64:
         """Take in calls; return the indices of those slices that are among the slowest so far.
 
-        slices: of the calls of `table`, in its order. row: per wait, its call.
+        row: per wait, its call, an index into `table` as of `slices`.
         """
         least = self.kept[-1].latency if len(self.kept) == MOST else -1
         at = np.flatnonzero(slices.end - slices.start > least)
@@ -326,10 +331,8 @@ class SlowCalls:
             for one in at.tolist()
         }
         every = sorted([*self.kept, *fresh.values()], key=lambda one: -one.latency)
-        start, end = (np.array([getattr(s, a) for s in every], np.int64) for a in ("start", "end"))
         workers = np.array([one.colour == _WORKERS for one in every], np.bool_)
-        chosen = episodes(start, end, np.arange(len(every)), lesser=workers)
-        self.kept = [every[i] for i in chosen.tolist()]
+        self.kept = slowest_of(every, workers)
         slow = [id(one) for one in self.kept[:WITH_ARROWS]]
         return np.array([at for at, one in fresh.items() if id(one) in slow], dtype=np.int64)
 
@@ -422,7 +425,7 @@ class Slowest:
         at = at[episodes(slices.start[at], slices.end[at], slices.number[at])]
         fresh = [self._slice(slices, window, row) for row in at.tolist()]
         self.kept = sorted([*self.kept, *fresh], key=lambda one: (-one.latency, one.number))
-        chosen = [one.number for one in self.chosen()]
+        chosen = [one.number for one in slowest_of(self.kept)]
         others = [one.number for one in self.kept if one.number not in chosen]
         kept = {*chosen, *others[: _KEPT - len(chosen)]}
         self.kept = [one for one in self.kept if one.number in kept]
@@ -430,18 +433,8 @@ class Slowest:
         slowest = np.isin(numbers, chosen), np.isin(numbers, chosen[:WITH_ARROWS])
         return numbers[slowest[0]], numbers[slowest[1]]
 
-    def chosen(self) -> list[SlowSlice]:
-        """Return the I/Os on the track, the slowest first, as far as is known by now."""
-        columns = [(one.start, one.end, one.number) for one in self.kept]
-        start, end, number = np.array(columns, dtype=np.int64).reshape(-1, 3).T
-        return [self.kept[at] for at in episodes(start, end, number).tolist()]
-
     def _slice(self, slices: Slices, window: Lifecycles, at: int) -> SlowSlice:
-        """Return one I/O as a slice with its stages.
-
-        Its colour is that of its bio's slice: by the correlation id or, where that has none, by the
-        operation.
-        """
+        """Return one I/O as a slice with its stages, coloured as its bio's slice is."""
         context, row = self.drawing.context, int(slices.rows[at])
         io = io_at(context, window, row, window.end)
         family = None
@@ -514,7 +507,7 @@ _DESCRIPTION = (
 )
 
 
-def counters(blame: Timeline, tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
+def counters(blame: "Timeline", tree: Tree, begin: int, end: int) -> Iterator[TracePacket]:
     """Yield victims' tracks, below the log's root, and their samples from begin to end, ns."""
     group = tree.identity.uuid(GROUP)
     for number, (victim, times, values) in enumerate(blame.waiting()):

@@ -76,22 +76,22 @@ class PerfettoSummary:
 
 @dataclass(frozen=True)
 class _Costs:
-    """Bytes of each bio, each of its stages, each request and each of its stages."""
+    """Bytes of each bio, request, stage of either, call and submission."""
 
     bio: int
-    stage: int
+    stage: int = 27
     request: int = 0
     request_stage: int = 0
+    call: int = 31
+    submission: int = 32
 
 
 _COSTS = {
-    Detail.FULL: _Costs(158, 27, 114, 27),
-    Detail.STANDARD: _Costs(38, 27, 30),
-    Detail.STAGES: _Costs(30, 27),
-    Detail.BIOS: _Costs(30, 0),
+    Detail.FULL: _Costs(158, request=114, request_stage=27, call=100, submission=180),
+    Detail.STANDARD: _Costs(38, request=30),
+    Detail.STAGES: _Costs(30),
+    Detail.BIOS: _Costs(30, stage=0, call=0, submission=0),
 }
-_CALL = {Detail.FULL: 100, Detail.STANDARD: 31, Detail.STAGES: 31, Detail.BIOS: 0}
-_SUBMISSION = {Detail.FULL: 180, Detail.STANDARD: 32, Detail.STAGES: 32, Detail.BIOS: 0}
 _WAIT, _INTERRUPT, _PAIR, _HIT = 54, 139, 60, 80
 """Bytes of what is drawn besides; interrupts with full detail alone, but for the longest."""
 _FTRACE, _FLOWS = 54, 110
@@ -109,10 +109,10 @@ def expected(window: Lifecycles, options: Options) -> int:
     if (path := window.path) is not None:
         calls, io = path.calls, path.calls.with_io | options.every_call
         total += _FLOWS * len(window.bios) * (options.every_arrow and detail.requests)
-        total += _CALL[detail] * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
+        total += costs.call * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
             detail == Detail.FULL
         )
-        total += _SUBMISSION[detail] * len(path.submissions)
+        total += costs.submission * len(path.submissions)
         if detail != Detail.BIOS:
             total += _WAIT * int(calls.waits[io].sum())
     if (sites := window.sites) is not None:

@@ -14,7 +14,6 @@ import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     ClockSnapshot,
     InternedData,
-    Trace,
     TracePacket,
     TrackDescriptor,
 )
@@ -55,10 +54,9 @@ _STRINGS = 256
 class Identity:
     """Hashes track uuids and sequence ids that are unique to a log, so that traces concatenate.
 
-    Logs of one trace share the ranges of sequence ids, which begin where `trace` says. Two-byte ids
-    are so few that sequences of two traces sometimes have the same. Each sequence therefore begins
-    with cleared state, and lanes have a clock whose id is hashed too: a sequence of another trace
-    is not understood wrongly unless that is also the same.
+    Two-byte ids are so few that sequences of two traces sometimes have the same. So each sequence
+    begins with cleared state, and lanes have a clock whose id is hashed too: a sequence of another
+    trace is not understood wrongly unless that is also the same.
     """
 
     def __init__(
@@ -126,10 +124,9 @@ class ClockBook:
     """Relates the log's MONOTONIC to the trace's clocks, by the readings taken so far.
 
     Perfetto keeps snapshots of different sets of clocks apart. Each of ours has a clock of its own
-    sequence, so that snapshots of another trace, appended with `cat`, do not contradict it.
-    BOOTTIME minus MONOTONIC changes only while the machine sleeps. Readings of the two are some 100
-    ns apart, so the first one's offset stands until a reading differs by more than 1 ms: otherwise
-    slices that span a snapshot would grow or shrink.
+    sequence, so that those of another trace, appended with `cat`, do not contradict it. Readings of
+    two clocks are some 100 ns apart, so the first one's offset stands until one differs by more
+    than 1 ms, after a sleep: otherwise slices that span a snapshot would grow or shrink.
     """
 
     aligned: bool = False
@@ -184,10 +181,7 @@ class ClockBook:
     def snapshot_at(
         self, at: int, clock_id: int = OWN_CLOCK, *, incremental: bool | None = None
     ) -> ClockSnapshot:
-        """Return a clock snapshot of one moment (ns, as of `at`), without REALTIME.
-
-        It has `at` on the clock of a sequence, `clock_id`, and the pairs of `ClockBook.at`.
-        """
+        """Return a snapshot of one moment (ns, as of `at`), without REALTIME."""
         snapshot = ClockSnapshot()
         snapshot.clocks.add(clock_id=clock_id, timestamp=at, is_incremental=incremental)
         for clock, time in self.at(at):
@@ -208,11 +202,7 @@ _Place = tuple[str, str]
 
 @dataclass
 class CallStacks:
-    """Interns the log's call stacks. An id is the stack's row in `Trace.stacks` plus one; 0: none.
-
-    Every packet sequence must define a call stack before its first use there, as it must names and
-    strings.
-    """
+    """Interns call stacks, which each sequence defines before use. Id: row plus one; 0: none."""
 
     names: StackNames | None
     """None where the log has none."""
@@ -221,10 +211,7 @@ class CallStacks:
     _ids: dict[str, dict[str | _Place, int]] = field(default_factory=dict)
 
     def ids(self, rows: I32) -> U64:
-        """Return the interned callstack id of each stack (n,): its row plus one.
-
-        0 for row -1, and for a stack of which no frame is known. Only rows of `known`.
-        """
+        """Return the id of the stacks in rows of `known` (n,); 0 for -1, and without any frame."""
         known = [
             number if stack.kernel or stack.user else 0
             for number, stack in enumerate(self.known, 1)
@@ -233,10 +220,10 @@ class CallStacks:
         return ids
 
     def define(self, data: InternedData, ids: Iterable[int], defined: Defined) -> None:
-        """Define call stacks for a packet sequence that has not defined them before.
+        """Add to `data` what call stacks take that is not in `defined`, which is updated.
 
-        data: the interned data of a packet on that sequence. defined: (kind of interned data, id)
-        of all that the sequence has defined; what is added to `data` is added to it.
+        ids: of the stacks. defined: (kind of interned data, id) of all that the packet's sequence
+        has.
         """
         for iid in ids:
             if not iid or ("callstack", iid) in defined:
@@ -267,9 +254,8 @@ class CallStacks:
 def _places(stack: Stack) -> list[_Place]:
     """Return the (function, mapping) of a stack's frames: user, then kernel, outermost first.
 
-    The mapping is the frame's file or module; without one, KERNEL or UNKNOWN. Without a symbol the
-    function is `FILE+0xOFFSET`; without a file either, the address for kernel code. Adjacent user
-    frames of which neither file nor function is known become one.
+    Without a symbol the function is `FILE+0xOFFSET`; without a file either, the address for kernel
+    code. Adjacent user frames of which neither file nor function is known become one.
     """
     places: list[_Place] = []
     for frames, unknown in ((stack.user, UNKNOWN), (stack.kernel, KERNEL)):
@@ -339,13 +325,12 @@ class Streams:
         self._defined[:] = False
         self._current += 1
 
-    def prepare(self, stream: I64, slices: Slices | None = None) -> bytes:
-        """Return, encoded, the packets that must precede new packets of streams.
+    def prepare(self, stream: I64, slices: Slices | None = None) -> list[TracePacket]:
+        """Return the packets that must precede new packets of streams.
 
         stream: distinct indices of streams, or with `slices` per slice (n,) that of its own. The
-        packets are a reset, with names and clocks, of each stream whose names or clocks are
-        outdated, and definitions of strings and call stacks that a stream uses for the first time
-        since its reset.
+        packets reset each stream whose names or clocks are outdated, and define strings and call
+        stacks that a stream has not used since its reset.
         """
         if slices is not None:
             iids = [(slices.category, column.iid) for column in slices.columns]
@@ -359,12 +344,38 @@ class Streams:
         packets: list[TracePacket] = []
         for index in used[self._state[used] != self._current].tolist():
             packets += self._begin(index)
-        if slices is not None:
-            packets += self._define_strings(slices, stream)
-            if slices.callstack is not None:
-                packets += self._define_stacks(stream, slices.callstack)
-        encoded: bytes = Trace(packet=packets).SerializeToString()
-        return encoded
+        if slices is None:
+            return packets
+        wanted = np.zeros((len(self.tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
+        for column in slices.columns:
+            if column.tag == STRING:
+                here = stream if column.at is None else stream[column.at]
+                wanted[here, column.values.astype(np.int64)] = True
+        wanted[:, 0] = False
+        if wanted.shape[1] > self._defined.shape[1]:
+            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
+            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
+        known = self._defined[: len(wanted), : wanted.shape[1]]
+        new = wanted & ~known
+        known |= wanted
+        texts = list(self.drawing.strings.known)
+        for index in np.flatnonzero(new.any(axis=1)).tolist():
+            packet = self._packet(index)
+            for iid in np.flatnonzero(new[index]).tolist():
+                packet.interned_data.debug_annotation_string_values.add(
+                    iid=iid, str=texts[iid - 1].encode()
+                )
+            packets.append(packet)
+        if slices.callstack is not None:
+            pairs = np.unique(stream << 32 | slices.callstack.astype(np.int64))
+            for part in np.split(pairs, np.flatnonzero(np.diff(pairs >> 32)) + 1):
+                index = int(part[0] >> 32)
+                packet = self._packet(index)
+                defined = self._defined_stacks.setdefault(index, set())
+                self.callstacks.define(packet.interned_data, (part & 0xFFFFFFFF).tolist(), defined)
+                if packet.interned_data.callstacks:
+                    packets.append(packet)
+        return packets
 
     def _begin(self, index: int) -> list[TracePacket]:
         """Return a stream's reset packet, with its track if it is new, and its clock snapshot."""
@@ -402,38 +413,6 @@ class Streams:
             if (category, iid) in self._used:
                 data.debug_annotation_names.add(iid=iid, name=argument.name)
         return [head, clock]
-
-    def _define_strings(self, slices: Slices, stream: I64) -> Iterator[TracePacket]:
-        wanted = np.zeros((len(self.tracks), len(self.drawing.strings.known) + 1), dtype=np.bool_)
-        for column in slices.columns:
-            if column.tag == STRING:
-                here = stream if column.at is None else stream[column.at]
-                wanted[here, column.values.astype(np.int64)] = True
-        wanted[:, 0] = False
-        if wanted.shape[1] > self._defined.shape[1]:
-            more = max(wanted.shape[1], 2 * self._defined.shape[1]) - self._defined.shape[1]
-            self._defined = np.pad(self._defined, ((0, 0), (0, more)))
-        known = self._defined[: len(wanted), : wanted.shape[1]]
-        new = wanted & ~known
-        known |= wanted
-        texts = list(self.drawing.strings.known)
-        for index in np.flatnonzero(new.any(axis=1)).tolist():
-            packet = self._packet(index)
-            for iid in np.flatnonzero(new[index]).tolist():
-                packet.interned_data.debug_annotation_string_values.add(
-                    iid=iid, str=texts[iid - 1].encode()
-                )
-            yield packet
-
-    def _define_stacks(self, stream: I64, ids: U64) -> Iterator[TracePacket]:
-        pairs = np.unique(stream << 32 | ids.astype(np.int64))
-        for part in np.split(pairs, np.flatnonzero(np.diff(pairs >> 32)) + 1):
-            index = int(part[0] >> 32)
-            packet = self._packet(index)
-            defined = self._defined_stacks.setdefault(index, set())
-            self.callstacks.define(packet.interned_data, (part & 0xFFFFFFFF).tolist(), defined)
-            if packet.interned_data.callstacks:
-                yield packet
 
     def _packet(self, index: int) -> TracePacket:
         sequence = int(self.sequence[index])

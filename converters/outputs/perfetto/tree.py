@@ -176,6 +176,10 @@ class _Counter:
     description: str
 
 
+_LATENCY = (
+    "of the latencies, Q to C, of the I/Os that completed in each 10 ms (less in a trace of under "
+    "half a second). 0: none did."
+)
 COUNTERS = {
     c.name: c
     for c in (
@@ -184,17 +188,8 @@ COUNTERS = {
         # "bytes" is a unit that the UI knows: 3.5 GB.
         _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
         _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
-        *(
-            _Counter(
-                name,
-                4,
-                "µs",
-                "latency",
-                f"{what} of the latencies, Q to C, of the I/Os that completed in each 10 ms (less "
-                "in a trace of under half a second). 0: none did.",
-            )
-            for name, what in zip(LATENCIES, ("Half", "99 %"), strict=True)
-        ),
+        _Counter(LATENCIES[0], 4, "µs", "latency", f"Half {_LATENCY}"),
+        _Counter(LATENCIES[1], 4, "µs", "latency", f"99 % {_LATENCY}"),
         _Counter(LOST, 5, "events", "lost", "Records lost so far, on all devices together."),
     )
 }
@@ -255,10 +250,7 @@ class Tree:
         return new
 
     def name_processes(self, tasks: Tasks) -> None:
-        """Note what people call the processes of a window's threads.
-
-        That is the name of a process's first thread, or where that is not known the title.
-        """
+        """Note processes' names: their first threads', or where that is not known the title."""
         for row in np.flatnonzero(tasks.tid == tasks.tgid).tolist():
             self._names[int(tasks.tgid[row])] = str(tasks.comm[row])
         for row in range(len(tasks)):
@@ -291,10 +283,9 @@ class Tree:
     def lane(self, category: str, dev: int, lane: int) -> TrackDescriptor:
         """Return the track of a lane, from 0, one of those that slices of a category are drawn on.
 
-        dev: of STATE, BIO, REQUEST and INTERRUPT lanes the device (dev_t) whose group they are
-        below; of CALL the thread's id; of SUBMISSION the process's id; of COMMIT the file system's
-        device; of PAIR the key of `pairs`; of others it only enters the uuid. From SCREEN on, lanes
-        of bios and requests are part of "more bios" and "more requests".
+        dev: the device (dev_t), with CALL the thread's id, with SUBMISSION the process's, with PAIR
+        the key of `pairs`. From SCREEN on, lanes of bios and requests are part of "more bios" and
+        "more requests".
         """
         uuid, parent = self.identity.uuid(f"{category} {dev} {lane}"), self.root
         rank: int | None

@@ -54,9 +54,9 @@ def last_packet(slices: Slices) -> I64:
 def encode(slices: Slices, stream: I64, sequences: U64, last: I64) -> Iterator[memoryview]:
     """Yield the packets of all slices in their order, some thousand slices at a time.
 
-    stream: per slice (n,), index of its lane in `sequences`, the packet sequence ids, and in
-    `last`, the time of the lane's last packet, ns; brought up to date. Slices of one lane are in
-    the order of their starts.
+    stream: per slice (n,), its lane's index in `sequences`, the packet sequence ids, and in `last`,
+    the time of the lane's last packet, ns; brought up to date. A lane's slices are in order of
+    start.
     """
     stages, flows = slices.stages, slices.flows
     # The arguments by slice, as `loops.encode` takes them.
@@ -110,10 +110,7 @@ def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
 
 
 def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
-    """Return a counter's packets.
-
-    since: ns after the packet before (n,). values: at least 0, rounded and limited to 2^62.
-    """
+    """Return a counter's packets. since: ns after the packet before. values: at least 0."""
     out = np.empty(_PACKET * len(since), dtype=np.uint8)
     whole = np.rint(np.minimum(values, _MOST)).astype(np.uint64)
     return out.data[: loops.encode_samples(since, sequence, whole, out)]
@@ -145,11 +142,10 @@ class LanePool:
         """Return the lane of each slice of one window, from 0: int64 (n,). Updates the pool.
 
         A slice gets the lane that it reserved, unless its start moved to the end of the lane's last
-        slice or before; else the lowest lane whose last slice ended before its start (not at it).
-        number: identifies a slice across windows; start, end: ns; rows in the order of (start,
-        number). A slice with end FOREVER reserves its lane until it is passed again with its end,
-        or until a window does not pass it. stays: it keeps its lane to the trace's end; only with
-        end FOREVER, and it must not be passed again.
+        slice or before; else the lowest lane whose last slice ended before its start. number: the
+        same in all windows; rows in the order of (start, number). A slice with end FOREVER reserves
+        its lane until it is passed again with its end, or until a window does not pass it; with
+        `stays` to the trace's end.
         """
         lane = np.full(len(number), -1, dtype=np.int64)
         if len(self._busy_number):
@@ -174,8 +170,7 @@ class LanePool:
     def _lowest(self, start: I64, end: I64, held: I64, held_end: I64) -> I64:
         """Return for each slice (n,), in the order of `start`, the lowest lane that is free then.
 
-        held: lanes that slices of this window occupy already; held_end: until when (ns). Numbers
-        beyond the pool's lanes are new ones.
+        held, held_end: lanes that slices of this window occupy already, until when (ns).
         """
         ends = self.last_end.copy()
         ends[held] = held_end
@@ -222,12 +217,11 @@ class SliceWriter:
         """Streams whose last slice is open: `finish` writes its END."""
 
     def write(self, slices: Slices, in_flight: Slices | None = None) -> None:
-        """Put a window's slices of one category on lanes, and write them.
+        """Put a window's slices of one category on lanes, and write them. Raises OutputError.
 
         in_flight: slices of the same category, if it has any, that a later call has among its
-        `slices`. Those that began before the end of what is written only reserve a lane until the
-        next call. Both in the order of (start, number). A slice with end FOREVER keeps its lane to
-        the trace's end, and is ended there by `finish`. Raises OutputError where writing fails.
+        `slices`: they reserve a lane. Both in the order of (start, number). A slice with end
+        FOREVER keeps its lane to the trace's end, where `finish` ends it.
         """
         if in_flight is None:
             if not len(slices):
@@ -242,7 +236,7 @@ class SliceWriter:
         if not len(slices):
             return
         self._file.packets(self._tree.announcements())
-        self._file.write(self._streams.prepare(stream, slices))
+        self._file.packets(self._streams.prepare(stream, slices))
         for data in encode(slices, stream, self._streams.sequence, self._streams.last):
             self._file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
@@ -252,8 +246,8 @@ class SliceWriter:
     def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
         """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
 
-        Slices in flight reserve a lane if they began no later than the latest end so far of the
-        pool, or the last begin or end among `rows`. Later ones overlap nothing in this window.
+        Slices in flight reserve a lane, but for those that began after the pool's latest end and
+        all times of `rows`: they overlap nothing in this window.
         """
         pool = self.pools.setdefault((slices.category, dev), LanePool())
         start, end = slices.start[rows], slices.end[rows]
@@ -278,7 +272,7 @@ class SliceWriter:
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self._file.write(self._streams.prepare(stream))
+        self._file.packets(self._streams.prepare(stream))
         since = np.maximum(end - self._streams.last[stream], 0)
         out = np.empty(_PACKET * len(since), dtype=np.uint8)
         self._file.write(out.data[: loops.encode_ends(since, self._streams.sequence[stream], out)])

@@ -3,7 +3,6 @@
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
 from typing import Any, BinaryIO
 
 import pyarrow as pa
@@ -40,17 +39,34 @@ def write(
     plain = pa.schema(
         [f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in schema]
     )
+    writer: Any = None
+    if form == "csv":
+        writer, put = _csv(out, plain, cell)
+    elif form == "jsonl":
+        put = _jsonl(out, plain)
+    else:
+        if form == "parquet":
+            writer = pq.ParquetWriter(out, plain, compression="zstd", write_page_checksum=True)
+        else:
+            options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+            writer = pyarrow.ipc.new_file(out, plain, options=options)
+        put = writer.write_table
     rows = 0
-    with _csv(out, plain, cell) if form == "csv" else _WRITERS[form](out, plain) as put:
+    try:
         for table in tables:
             if len(table):
                 put(table.cast(plain))
                 rows += len(table)
+        if writer is not None:
+            writer.close()
+    finally:
+        # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
+        if form == "parquet":
+            writer.is_open = False
     return rows
 
 
-@contextmanager
-def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
+def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> tuple[Any, Put]:
     names = [f.name for f in schema if pa.types.is_string(f.type)]
     lists = [f.name for f in schema if pa.types.is_list(f.type)]
     for name in lists:
@@ -68,8 +84,7 @@ def _csv(out: BinaryIO, schema: pa.Schema, cell: Cell) -> Iterator[Put]:
             table = table.set_column(table.schema.get_field_index(name), name, texts)
         writer.write_table(table)
 
-    yield put
-    writer.close()
+    return writer, put
 
 
 def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
@@ -79,8 +94,7 @@ def _cells(texts: pa.Array, cell: Cell) -> pa.Array:
     return pa.array(made, pa.string()).take(distinct.indices)
 
 
-@contextmanager
-def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
+def _jsonl(out: BinaryIO, schema: pa.Schema) -> Put:
     names = [json.dumps(f.name) for f in schema]
 
     def put(table: pa.Table) -> None:
@@ -92,7 +106,7 @@ def _jsonl(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
             whole = pa.ListArray.from_arrays(pa.array([0, len(rows)], pa.int32()), rows)
             out.write(pc.binary_join(whole, "")[0].as_buffer())
 
-    yield put
+    return put
 
 
 def _json_texts(column: pa.Array) -> pa.Array:
@@ -106,29 +120,3 @@ def _json_texts(column: pa.Array) -> pa.Array:
     if pa.types.is_string(kind):
         return _cells(column, json.dumps).fill_null("null")
     return pa.array([json.dumps(value) for value in column.to_pylist()], pa.string())
-
-
-@contextmanager
-def _parquet(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    writer = pq.ParquetWriter(out, schema, compression="zstd", write_page_checksum=True)
-    try:
-        yield writer.write_table
-        writer.close()
-    finally:
-        # After an error, ParquetWriter.close (by __del__, too) would write to `out` again.
-        writer.is_open = False
-
-
-@contextmanager
-def _arrow(out: BinaryIO, schema: pa.Schema) -> Iterator[Put]:
-    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
-    writer = pyarrow.ipc.new_file(out, schema, options=options)
-    yield writer.write_table
-    writer.close()
-
-
-_WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], AbstractContextManager[Put]]] = {
-    "jsonl": _jsonl,
-    "parquet": _parquet,
-    "arrow": _arrow,
-}

@@ -55,65 +55,52 @@ def write(
     upper_only: leave out bios that work for a bio of an upper device. Bios in flight at the end are
     not written, nor counted as left out.
     """
-    writer = _Writer(context, out, upper_only)
+    writer = _Writer(context, out)
+    held: list[Bios] = []
     for window in windows:
-        writer.add(window)
-    writer.write(None)
+        # A window has the bios that ended in it: they wait for those with an earlier Q.
+        held.append(window.bios.take(_chosen(window.bios, context, writer.summary, upper_only)))
+        queued = window.open_bios.queue[window.open_bios.queue != NEVER]
+        edge = int(queued.min(initial=window.end))
+        if sum(map(len, held)) > _MOST_HELD:
+            edge = window.end
+        bios = Bios.concatenate(held)
+        ready = bios.queue < edge
+        held = [bios.take(~ready)]
+        writer.write(bios.take(ready))
+    writer.write(Bios.concatenate([Bios.none(), *held]))
     return writer.summary
 
 
-class _Writer:
-    """Writes bios in the order of Q; a window has the bios that ended in it."""
+def _chosen(bios: Bios, context: Context, summary: Summary, upper_only: bool) -> Bool:
+    """Mark the bios (n,) to write; count the others in `summary.left_out`."""
+    codes, names = operations(context, bios.opf, bios.bytes)
+    unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
+    reasons: dict[str, Bool] = {
+        "queued before the log began": bios.queue == NEVER,
+        "done for an upper device's bio": (bios.parent != NEVER) & upper_only,
+        "an operation that fio has not": unknown[codes],
+    }
+    wanted = np.ones(len(bios), np.bool_)
+    for reason, out in reasons.items():
+        summary.left_out[reason] += int((wanted & out).sum())
+        wanted &= ~out
+    return wanted
 
-    def __init__(self, context: Context, out: BinaryIO, upper_only: bool) -> None:
-        self._context = context
-        self._out = out
-        self._upper_only = upper_only
+
+class _Writer:
+    def __init__(self, context: Context, out: BinaryIO) -> None:
+        self._context, self._out = context, out
         self.summary = Summary()
-        self._held: list[Bios] = []
-        """Bios that wait for one with an earlier Q."""
         self._files: dict[int, str] = {}
         """Per dev_t with a line: its file, /dev/NAME."""
         out.write(f"{_HEADER}\n".encode())
 
-    def add(self, window: Lifecycles) -> None:
-        """Hold a window's ended bios; write those queued before any still in flight."""
-        self._held.append(window.bios.take(self._select(window.bios)))
-        queued = window.open_bios.queue[window.open_bios.queue != NEVER]
-        edge = min(window.end, int(queued.min())) if len(queued) else window.end
-        if sum(map(len, self._held)) > _MOST_HELD:
-            edge = window.end
-        self.write(edge)
-
-    def _select(self, bios: Bios) -> Bool:
-        """Mark the bios (n,) to write; count the others in `summary.left_out`."""
-        codes, names = operations(self._context, bios.opf, bios.bytes)
-        unknown = np.array([name not in _ACTIONS for name in [*names, ""]], np.bool_)
-        reasons: dict[str, Bool] = {
-            "queued before the log began": bios.queue == NEVER,
-            "done for an upper device's bio": (bios.parent != NEVER) & self._upper_only,
-            "an operation that fio has not": unknown[codes],
-        }
-        wanted = np.ones(len(bios), np.bool_)
-        for reason, out in reasons.items():
-            self.summary.left_out[reason] += int((wanted & out).sum())
-            wanted &= ~out
-        return wanted
-
-    def write(self, edge: int | None) -> None:
-        """Write the held bios with Q before `edge` (ns; None: all), in the order of Q."""
-        if not self._held:
+    def write(self, bios: Bios) -> None:
+        """Write a line for each bio, in the order of Q: `µs /dev/NAME ACTION OFFSET BYTES`."""
+        if not len(bios):
             return
-        held = Bios.concatenate(self._held)
-        ready = np.ones(len(held), np.bool_) if edge is None else held.queue < edge
-        self._held = [held.take(~ready)]
-        bios = held.take(ready)
         bios = bios.take(np.argsort(bios.queue, kind="stable"))
-        if len(bios):
-            self._lines(bios)
-
-    def _lines(self, bios: Bios) -> None:
-        """Write a line for each bio, in their order: `µs /dev/NAME ACTION OFFSET BYTES`."""
         if self.summary.first_ns == NEVER:
             self.summary.first_ns = int(bios.queue[0])
         micros = (bios.queue - self.summary.first_ns) // 1000 + _START_US

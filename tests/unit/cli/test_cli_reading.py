@@ -625,8 +625,12 @@ def test_ftraces_events_and_cuts_are_reckoned(
     assert told[cut] == pytest.approx(told[plain] / 10, rel=0.3)
 
 
-def test_of_a_pipe_nothing_is_said(large_log: Path) -> None:
-    # GIVEN a log that comes by a pipe / WHEN its first window is there THEN its share is unknown
+def test_of_a_pipe_nothing_is_said(
+    large_log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # GIVEN a log of a large trace that comes by a pipe, of which nobody knows how long it is
+    monkeypatch.setattr(perfetto, "LARGE", 1_000)
+
     class Pipe(io.RawIOBase):
         def __init__(self) -> None:
             self.data = io.BytesIO(large_log.read_bytes())
@@ -638,10 +642,15 @@ def test_of_a_pipe_nothing_is_said(large_log: Path) -> None:
             return self.data.readinto(buffer)
 
     from biotrail.cli.options.cuts import Cut, cut_of
+    from biotrail.cli.options.drawing import Drawing
 
     source = cut_of(lambda: Trace(io.BufferedReader(Pipe())), Cut())
-    window = next(w for w in source.trace.lifecycles() if len(w.bios))
-    assert perfetto.share_read(source, window) is None
+    # WHEN it is read / THEN no window is missing, and nothing is said
+    windows = perfetto.announced(source, source.trace.lifecycles(), Drawing())
+    assert sum(len(window.bios) for window in windows) == sum(
+        len(window.bios) for window in Trace(large_log).lifecycles()
+    )
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("detail", list(Detail))

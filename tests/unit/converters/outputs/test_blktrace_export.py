@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events become blktrace's files and blkparse's lines again."""
 
-import errno
 import struct
 from collections import Counter
 from collections.abc import Iterator
@@ -47,9 +46,10 @@ def windows(source: BlktraceSource, size: int = 10**9) -> Iterator[tuple[Events,
         yield ready, int(ready.ts[-1])
 
 
-def export(path: Path, prefix: Path, size: int = 10**9) -> blktrace.BlktraceSummary:
+def export(path: Path, directory: Path, size: int = 10**9) -> blktrace.BlktraceSummary:
     source = BlktraceSource(path)
-    return blktrace.write(windows(source, size), Context(source.header), prefix)
+    directory.mkdir(exist_ok=True)
+    return blktrace.write(windows(source, size), Context(source.header), directory)
 
 
 def text(path: Path, size: int = 10**9) -> list[str]:
@@ -242,9 +242,10 @@ def test_s_stands_for_g_where_a_log_has_no_g(tmp_path):
     trace = Trace(tmp_path / "a.biotrail")
     trace.context.header["events"]["letters"] = list("ACDEFIMQRXacms")
     # WHEN it is written
-    summary = blktrace.write(trace.events(), trace.context, tmp_path / "out")
+    summary = blktrace.write(trace.events(), trace.context, tmp_path)
     # THEN there is a G for each s, of the thread that queued the bio
-    source = BlktraceSource(tmp_path / "out")
+    (prefix,) = summary.sets.values()
+    source = BlktraceSource(prefix)
     written = everything(source)
     got = written.fields(Kind.G, written.rows(Kind.G))
     started = [e for e in events if e["letter"] == "s"]
@@ -254,26 +255,17 @@ def test_s_stands_for_g_where_a_log_has_no_g(tmp_path):
 
 
 def test_names_and_numbers_of_files(tmp_path):
-    # GIVEN logs of one device and of two
-    source = BlktraceSource(DATA / "stream.bin")
-    # WHEN they are written under a prefix that is no directory
-    one = export(DATA / "zram1", tmp_path / "one")
-    two = blktrace.write(windows(source), Context(source.header), tmp_path / "two")
+    # GIVEN a stream of two devices, without numbers / WHEN it is written
+    found = export(DATA / "stream.bin", tmp_path / "stream", 11)
     # THEN the names lead blkparse to the files
-    assert list(one.sets.values()) == [tmp_path / "one"]
-    assert sorted(two.sets.values()) == [tmp_path / "two.253_1", tmp_path / "two.7_1"]
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "one.blktrace.0",
-        "one.blktrace.1",
-        "two.253_1.blktrace.0",
-        "two.253_1.blktrace.1",
-        "two.7_1.blktrace.0",
-        "two.7_1.blktrace.1",
+    assert sorted(found.sets.values()) == [tmp_path / "stream" / name for name in ("253_1", "7_1")]
+    assert sorted(p.name for p in (tmp_path / "stream").iterdir()) == [
+        "253_1.blktrace.0",
+        "253_1.blktrace.1",
+        "7_1.blktrace.0",
+        "7_1.blktrace.1",
     ]
-    # AND each file of a stream without numbers counts from 1 without a gap
-    source = BlktraceSource(DATA / "stream.bin")
-    (tmp_path / "stream").mkdir()
-    blktrace.write(windows(source, 11), Context(source.header), tmp_path / "stream")
+    # AND each file counts from 1 without a gap
     for file in (tmp_path / "stream").iterdir():
         numbers = [f[0] for f in fields(file.read_bytes())]
         assert numbers == list(range(1, len(numbers) + 1))
@@ -288,20 +280,23 @@ def test_a_set_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
         export(DATA / "loop1", tmp_path)
     assert [p.name for p in tmp_path.iterdir()] == ["loop1.blktrace.1"]
     assert other.read_bytes() == b"mine"
-    # GIVEN a prefix in a directory that is not there
-    # WHEN a set is written THEN the message names the file
-    with pytest.raises(OutputError, match=r"missing/x.*cannot be written"):
-        export(DATA / "loop1", tmp_path / "missing" / "x")
-    # GIVEN a single set, whose second file cannot be given the prefix that was asked for
-    rename = Path.rename
+    # GIVEN a directory that is not there / WHEN a set is written / THEN the message names the file
+    source, missing = BlktraceSource(DATA / "loop1"), tmp_path / "missing"
+    with pytest.raises(OutputError, match=r"missing/loop1.*cannot be written"):
+        blktrace.write(windows(source), Context(source.header), missing)
+    # GIVEN a set of which not all can be written
+    other.unlink()
+    pack, packed = blktrace.pack, []
 
-    def failing(path: Path, target: Path) -> Path:
-        if target.name == "mine.blktrace.1":
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return rename(path, target)
+    def failing(*columns):
+        packed.append(sorted(path.name for path in tmp_path.iterdir()))
+        if len(packed) == 4:
+            raise MemoryError
+        return pack(*columns)
 
-    monkeypatch.setattr(Path, "rename", failing)
-    # WHEN the set is written THEN the message names the file, and the renamed first is gone too
-    with pytest.raises(OutputError, match=r"mine\.blktrace\.1: cannot be written: No space left"):
-        export(DATA / "loop1", tmp_path / "mine")
-    assert [p.name for p in tmp_path.iterdir()] == ["loop1.blktrace.1"]
+    monkeypatch.setattr(blktrace, "pack", failing)
+    # WHEN it is written / THEN what was written of it is gone
+    with pytest.raises(MemoryError):
+        export(DATA / "loop1", tmp_path, 7)
+    assert packed[-1]
+    assert not any(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from biotrail.cli.main import main
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.path_tables import NO_STACK, Waits
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.ftrace import BlockedReasons
+from biotrail.converters.outputs.perfetto.packets import BlockedReasons
 from biotrail.converters.pipeline import Trace
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
