@@ -55,7 +55,10 @@ def lines_of_all(
     for place, (label, one, slow) in enumerate(calls, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
-            yield _brief(place, slow.call, above)
+            call = slow.call
+            part = f"{PARTS[call.longest]} {units.percent(call.share(call.longest))}"
+            line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}"
+            yield ", ".join(filter(None, (f"{line}{_who(call)}", _given(call), _result(call))))
             continue
         yield ""
         yield from _one(one.trace, place, slow, detail == Detail.ALL, above)
@@ -111,13 +114,6 @@ def _among(each: Sequence[SlowestCalls]) -> str:
     return f"{timed} and {units.plural(waits, 'wait')} outside of such calls" if waits else timed
 
 
-def _brief(place: int, call: CallFacts, above: str) -> str:
-    part = f"{PARTS[call.longest]} {units.percent(call.share(call.longest))}"
-    given = _given(call)
-    line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}{_who(call)}"
-    return ", ".join([line, *([given] if given else []), _result(call)])
-
-
 def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) -> Iterator[str]:
     call = slow.call
     took = units.duration(call.duration_ns)
@@ -132,7 +128,16 @@ def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) ->
         yield f"    {given}"
     yield from (f"    file {path}" for path in slow.files)
     yield f"    {sentence(slow)}"
-    yield from _part_lines(call)
+    for part, ns in call.parts.items():
+        if not ns:
+            continue
+        share = call.share(part)
+        bar = "#" * round(BAR * share) or "."
+        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {units.percent(share):>7}  {bar}"
+        if part == call.longest and part in MEANINGS:
+            yield Styled(styled(f"  > {line}", fg="red") + f"  {MEANINGS[part]}")
+        else:
+            yield f"    {line}"
     yield from _wait_lines(slow, verbose)
     yield from _bio_lines(trace.context, slow, verbose)
 
@@ -195,19 +200,6 @@ def _slowest(ios: Sequence[IO], count: int) -> str:
     text = f"{'which' if count == 1 else 'the slowest of which'} took {took_text(slowest)}"
     longest = slowest.longest
     return f"{text}, {units.duration(longest.ns)} of that {longest.stage}" if longest else text
-
-
-def _part_lines(call: CallFacts) -> Iterator[str]:
-    for part, ns in call.parts.items():
-        if not ns:
-            continue
-        share = call.share(part)
-        bar = "#" * round(BAR * share) or "."
-        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {units.percent(share):>7}  {bar}"
-        if part == call.longest and part in MEANINGS:
-            yield Styled(styled(f"  > {line}", fg="red") + f"  {MEANINGS[part]}")
-        else:
-            yield f"    {line}"
 
 
 def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
