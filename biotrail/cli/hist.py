@@ -161,10 +161,7 @@ def command(
 
 
 def _step(measure: Measure, linear: str | None, width: int) -> int:
-    """Return the width of linear buckets in units of `width` (ns, bytes or I/Os); 0: log2 buckets.
-
-    linear: the value of --linear; None: not given. Raises click.UsageError.
-    """
+    """Return the width of linear buckets in units of `width` (ns, bytes, I/Os); 0: log2 buckets."""
     if linear is None:
         return 0
     if measure in (Measure.LATENCY, Measure.PAIRS):

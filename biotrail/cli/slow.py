@@ -181,10 +181,7 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
 def _ios_or_calls(
     given: Sequence[InputRecording], asked: SlowOptions, guest: "Guest | None"
 ) -> tuple[list[_Found], Path | None]:
-    """Find the slowest of all recordings, and what was around each, by reading each twice.
-
-    Returns what was found, and the path of the trace that was written.
-    """
+    """Read each recording twice; return what was found, and the path of a trace of it."""
     cut = asked.cut
 
     def find(one: InputRecording) -> Slowest | SlowestCalls:

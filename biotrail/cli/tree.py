@@ -154,10 +154,7 @@ class TreeOptions:
         return self.merge or (found.count != 1 and not picked)
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other.
-
-        Raises OutputError if the flame graph's file exists and may not be replaced.
-        """
+        """Raise click.UsageError or, for a file that may not be replaced, OutputError."""
         if self.merge + self.functions + self.as_folded + (self.flame is not None) > 1:
             raise click.UsageError("--merged, --functions, --folded and --flame: give one of them")
         if self.as_json and (self.as_folded or self.flame is not None):

@@ -227,10 +227,7 @@ def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
 
 
 def without_them(victim: Victim, told: Without) -> str:
-    """Return what the mean and the 99th percentile of a victim would be without a culprit.
-
-    The percentile is left out where it would be longer: others' I/O stays.
-    """
+    """Return what the mean and, if it is not longer, the p99 would be without a culprit."""
     between = ""
     if told.between_ns is not None:
         low, high = map(units.duration, told.between_ns)

@@ -45,10 +45,7 @@ MEANINGS = {
 def lines_of_all(
     found: Sequence[tuple[str, SlowestCalls]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow calls of all recordings, the slowest (by_size: the most bytes) first.
-
-    found: by label of the recording, empty if it is the only one.
-    """
+    """Yield the slow calls of all recordings (by label), the slowest, or largest, first."""
     calls = [(label, one, slow) for label, one in found for slow in one.found]
     calls.sort(key=lambda row: row[2].rank(by_size))
     yield from _summary([one for _, one in found])

@@ -341,10 +341,7 @@ class Detail(StrEnum):
 def lines_of_all(
     found: Sequence[tuple[str, Slowest]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow I/Os of all recordings in one list, the slowest (by_size: largest) first.
-
-    found: by label of the recording, empty if it is the only one.
-    """
+    """Yield the slow I/Os of all recordings (by label), the slowest, or largest, first."""
     slow_ios = [(label, one, slow) for label, one in found for slow in one.found]
     slow_ios.sort(key=lambda row: row[2].rank(by_size))
     yield from _summary([one for _, one in found])

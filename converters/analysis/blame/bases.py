@@ -56,10 +56,7 @@ def _no_times() -> I64:
 
 
 class Learner:
-    """Gathers the times of I/Os.
-
-    most: stretches of time; None: any number, of which `forget` bounds those kept apart.
-    """
+    """Gathers times of I/Os. most: stretches of time; None: any number, for `forget` to bound."""
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)

@@ -128,10 +128,7 @@ def names_of(
 
 
 def work_of(names: Names, bases: Bases, served: Served) -> tuple[I64, I64]:
-    """Return (slot, weight) of requests; unknown pairs of victim and culprit have the last slot.
-
-    victim, culprit: codes of parties below 2^31; victim NEVER: none.
-    """
+    """Return (slot, weight) of requests; unknown pairs of victim and culprit have the last slot."""
     pair = served.victim << 31 | served.culprit
     found, _, place = distinct_values(np.where(served.victim < 0, NEVER, pair))
     rest = len(names.slots) - 1
@@ -199,11 +196,7 @@ class Shares:
         self._own = np.concatenate([names.own, np.zeros((1, slots), np.uint8)])
 
     def add(self, ios: Ios, row: I64, queue: I64, device: I64, pair: I64) -> I64:
-        """Share the time of I/Os of one device; return their cells, (n, slots + 3).
-
-        row: of their victims; NEVER: not asked for. queue, device: as of OthersWork. pair: row of
-        `factors`, or NEVER.
-        """
+        """Share the time of I/Os of one device; return their cells. row, pair: or NEVER."""
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         latency = ios.complete - ios.queue
         base, sources = self._bases.of(ios.kind, ios.queue)

@@ -129,11 +129,7 @@ def everybody_recorded(context: Context) -> bool:
 
 
 class Company:
-    """Makes batches of windows in the log's order; see the module's docstring.
-
-    by: dimensions of victims and of culprits. long, commits: of an earlier pass; None: first. most:
-    classes of I/O.
-    """
+    """Makes batches of windows in order. long, commits: of an earlier pass; None: first."""
 
     def __init__(
         self,

@@ -31,11 +31,7 @@ class AwaitedCommits:
     culprit: I64
 
     def name(self, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]) -> None:
-        """Give the journals' bios (rows) the parties that waited for their commits, in place.
-
-        What a bio's number decides is the same however a log is cut; multiples of the golden ratio
-        spread evenly.
-        """
+        """Give the journals' bios (rows) the parties that waited for their commits, in place."""
         spread = numbers.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
         mine = np.flatnonzero(rows)

@@ -97,10 +97,7 @@ class Cells:
 
 
 class Online:
-    """Blames the I/O of windows in the log's order, each as soon as all beside it is known.
-
-    An I/O has settled some LONG_NS after its end.
-    """
+    """Blames I/O of windows in order, once all beside it is known: LONG_NS after its end."""
 
     def __init__(self, context: Context, by: str) -> None:
         self._options = BlameOptions((by, by))

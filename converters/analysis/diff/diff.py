@@ -362,10 +362,7 @@ def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
 
 
 def set_aside(figures: Sequence[Figure]) -> None:
-    """Set `by_recorder`, and drop `p`, of all figures of the stages whose means are explained.
-
-    A mean is explained if the recorder's programs differ by as much as it does, or by more.
-    """
+    """Set `by_recorder` of stages whose means differ by no more than the recorder's programs do."""
     stages = set()
     for one in figures:
         if one.recorder_a is None or one.recorder_b is None or one.difference is None:

@@ -108,11 +108,7 @@ def far_of(hosts: int) -> float:
 
 
 def spreads_of(values: F64) -> list[float | None]:
-    """Return how far each host is from the median of all, in spreads of their logarithms.
-
-    values: ns; 0 counts as 1. None: no spread is known, because half of the hosts or more have the
-    same value, and this one has another.
-    """
+    """Return distances from the median in spreads of logarithms; None: no spread is known."""
     logs = np.log(np.maximum(values, 1.0))
     away = logs - np.median(logs)
     spread = _MAD * float(np.median(np.abs(away)))

@@ -121,10 +121,7 @@ class HostReport:
 
 @dataclass
 class Deviation:
-    """One figure of a host beside those of its peers, the other hosts.
-
-    figure.a: the median of the peers' values; figure.b: the host's.
-    """
+    """A figure of a host (figure.b) beside the median of those of the other hosts (figure.a)."""
 
     host: str
     operation: str

@@ -75,11 +75,7 @@ class FollowedLife:
 def followed_lives(
     window: Lifecycles, kind: str, bios: Sequence[int], requests: Sequence[int]
 ) -> list[FollowedLife]:
-    """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
-
-    bios: numbers of the I/O's bio and of those on lower devices that serve it. requests: of the
-    bio; those that served the other bios are looked up.
-    """
+    """Return the lives of an I/O by number, MOST_LIVES at most. bios: also those that serve it."""
     found = None if window.sites is None else window.sites.joined
     if found is None or not len(found):
         return []
@@ -368,10 +364,7 @@ _OP_BITS = 16
 
 
 class SlowestEach:
-    """Finds the slowest I/Os of a choice, and of each device and operation.
-
-    Pass `watch` to `Trace.lifecycles(on_window=...)`, read all windows, then call `finish`.
-    """
+    """Finds the slowest I/Os of all, and of each device and operation: `watch`, then `finish`."""
 
     def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
         self.all = Slowest(trace, choice, wanted, whole)

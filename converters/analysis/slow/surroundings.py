@@ -34,12 +34,7 @@ I/O are chosen first."""
 
 @dataclass
 class Neighbour:
-    """Another bio of the device, or several that were issued and completed at the same times.
-
-    Several such bios were carried by one request. The fields of the bio with the least number stand
-    for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in question was
-    queued.
-    """
+    """A bio of the device, or all of one request, by the least number. ns since the I/O's Q."""
 
     number: int
     operation: str
@@ -277,10 +272,7 @@ class _Target:
 
 
 class Neighbourhood:
-    """Gathers the surroundings of some I/Os in one pass over a log's windows.
-
-    Call `add` with each window until it returns True, then `finish`.
-    """
+    """Gathers surroundings of I/Os: `add` windows until it returns True, then `finish`."""
 
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None

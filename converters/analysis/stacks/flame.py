@@ -88,10 +88,7 @@ class Flame:
 
 
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
-    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first.
-
-    Frames that differ only in the offset are one node. room: as of `flame_of`.
-    """
+    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first."""
     return flame_of(
         (
             (

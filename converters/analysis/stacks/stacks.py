@@ -85,10 +85,7 @@ class StackTable:
         """Bios without a Q in the log, and so without a stack; they are in no Callers."""
 
     def add(self, window: Lifecycles) -> None:
-        """Bios without a known latency count in `bios` and `bytes` only.
-
-        Keeps the window's table of threads, by which `callers` names them.
-        """
+        """Bios without a known latency count in `bios` and `bytes` only."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -235,11 +232,7 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
-    """Return lines `comm;outermost;…;innermost WEIGHT`, which flame graph tools read.
-
-    Weights are bios, bytes or microseconds of latency. Stacks that differ only in offsets are one
-    line.
-    """
+    """Return `comm;outermost;…;innermost WEIGHT` (bios, bytes or µs) for flame graph tools."""
     weights: dict[str, int] = {}
     for caller in callers:
         frames: list[str] = []
