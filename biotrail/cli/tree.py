@@ -22,9 +22,8 @@ from biotrail.cli.options.recordings import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.lives import Functions, Merged
-from biotrail.converters.analysis.stacks.flame import Side, flame_of
+from biotrail.converters.analysis.stacks.flame import Side, flame_of, svg
 from biotrail.converters.analysis.stacks.stacks import Weight
-from biotrail.converters.analysis.stacks.svg import svg
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import follows

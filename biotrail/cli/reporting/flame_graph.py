@@ -7,9 +7,8 @@ from pathlib import Path
 from biotrail import __version__
 from biotrail.converters.analysis.page.data import bounded
 from biotrail.converters.analysis.page.html import page
-from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame
+from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame, svg
 from biotrail.converters.analysis.stacks.stacks import Weight
-from biotrail.converters.analysis.stacks.svg import svg
 from biotrail.recorder.output import output
 from biotrail.text import units
 
