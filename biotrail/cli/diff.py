@@ -15,6 +15,7 @@ from biotrail.cli.options.cuts import Cut, choice_options, cut_of
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course
+from biotrail.converters.analysis.blame.closing import by_slot
 from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
 from biotrail.converters.analysis.diff.side import pooled
@@ -289,14 +290,15 @@ def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) 
     def read(one: InputRecording) -> Recording:
         source = cut_of(one.again, cut)
         trace = source.trace
-        blaming = None if blame is None else Blaming.by(one.again, cut, blame)
+        blaming = None if blame is None else Blaming(one.again, cut, blame)
         with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
             every = windows if blaming is None else blaming.watch(trace, windows)
             recording = read_slots(trace, source.chosen(every))
         if blaming is not None:
             slots = recording.slots
             course = Course(slots.origin, slots.width, len(recording.times))
-            slots.blame = blaming.by_slot(course)
+            _, second = blaming.second(course=course)
+            slots.blame = by_slot(second, course)
         for line in [*source.lines(), *tallies.loss_lines(trace)]:
             say(f"biotrail: {one.name}: {line}", err=True)
         return recording

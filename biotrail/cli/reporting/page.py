@@ -69,7 +69,7 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     reporter = Reporter(trace.context, timeline=timeline)
     selection = Selection(cut.choice(trace.context))
     slowest = SlowestEach(trace, selection.choice, Wanted(SLOWEST), whole=not cut.devices)
-    blaming = Blaming.by(limited, cut, OWNER)
+    blaming = Blaming(limited, cut, OWNER)
     with progress(trace, "reading", slowest.watch) as windows:
         known = blaming.watch(trace, windows)
         some = selection.of(known) if cut.chooses else known
