@@ -32,7 +32,6 @@ from biotrail.converters.analysis.blame.journals import AwaitedCommits, Waiters
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import BASES, OTHERS, Part, parts_of
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
-from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
@@ -247,12 +246,7 @@ class First:
         options: BlameOptions,
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """paused: the notes of an experiment, which stand behind what they speak of.
-
-        Raises ConversionError: the log lacks parties.
-        """
-        for by in options.by:
-            check_recorded(by, context)
+        """paused: the notes of an experiment, which stand behind what they speak of."""
         self.context, self.choice, self.options = context, choice, options
         self.company = Company(context, choice, options.by)
         self._paused = list(paused)
