@@ -8,7 +8,6 @@ from biotrail.converters.analysis.slow.calls import (
     CallFacts,
     SlowCall,
     SlowestCalls,
-    WaitFacts,
 )
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
@@ -211,10 +210,14 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         cause = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
         cause += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
         cause += "" if wait.limit is None else f" of {wait.limit}"
+        who = f"{wait.waker_comm or '?'} ({wait.waker_tid})" if wait.waker_tid else "the idle task"
+        article = "an" if wait.context == "interrupt" else "a"
+        woken = f"woken in {article} {wait.context}, on the CPU of {who}"
+        woken = f"woken by {who}" if wait.context == "task" else woken
+        woken = "its wake-up was not seen" if wait.context == "unknown" else woken
         yield (
             f"  {wait.start_ns / 1000:>+11,.3f} µs  {units.duration(wait.blocked_ns):>9}  "
-            f"{units.duration(wait.runnable_ns):>9}  {cause}, state {wait.state}; "
-            f"{_woken(wait)}"
+            f"{units.duration(wait.runnable_ns):>9}  {cause}, state {wait.state}; {woken}"
         )
         if verbose and wait.stack:
             yield f"{'':31}in {' < '.join(wait.stack)}"
@@ -222,16 +225,6 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         yield f"    and {units.plural(total - len(shown), 'shorter wait')}"
     if (unrecorded := slow.call.waits - total) > 0:
         yield f"    {units.plural(unrecorded, 'wait')} without a record: counted in the parts above"
-
-
-def _woken(wait: WaitFacts) -> str:
-    thread = f"{wait.waker_comm or '?'} ({wait.waker_tid})" if wait.waker_tid else "the idle task"
-    if wait.context == "unknown":
-        return "its wake-up was not seen"
-    if wait.context == "task":
-        return f"woken by {thread}"
-    article = "an" if wait.context == "interrupt" else "a"
-    return f"woken in {article} {wait.context}, on the CPU of {thread}"
 
 
 def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]:

@@ -441,8 +441,9 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     yield from stage_lines(trace.context, slow)
     if slow.side is not None:
         yield _side(slow.side)
-    pause = slow.longest_pause
-    if pause is not None and len(slow.requests) > 1:
+    if len(slow.events) > 1 and not slow.events_left_out and len(slow.requests) > 1:
+        pairs = zip(slow.events, slow.events[1:], strict=False)
+        pause = max(pairs, key=lambda pair: pair[1].offset_ns - pair[0].offset_ns)
         names = request_names(slow)
         after, before = (
             step.letter

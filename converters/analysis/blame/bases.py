@@ -63,7 +63,7 @@ class Learner:
         self._alone = defaultdict[tuple[int, int], I64](_no_times)
         """(class, stretch) → times of its I/Os without company."""
         self._past = defaultdict[int, I64](_no_times)
-        self._every = defaultdict[int, I64](_no_times)
+        self.every = defaultdict[int, I64](_no_times)
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, batch: Batch, runs: Bool | None = None) -> None:
@@ -96,17 +96,12 @@ class Learner:
                 keys = [(pair >> 40, pair & (1 << 40) - 1) for pair in pairs.tolist()]
                 _count([self._alone[key] for key in keys], place, times[alone], part)
                 kinds, _, place = distinct_values(ios.kind)
-                _count([self._every[one] for one in kinds.tolist()], place, since, part)
+                _count([self.every[one] for one in kinds.tolist()], place, since, part)
 
     def forget(self, before: int) -> None:
         """Keep the stretches before this one apart no more: they count as a part of all time."""
         for kind, step in [one for one in self._alone if one[1] < before]:
             self._past[kind] += self._alone.pop((kind, step))
-
-    def close(self) -> "Bases":
-        bases = Bases(self.stretches)
-        self.update(bases, self._every)
-        return bases
 
     def update(self, bases: "Bases", kinds: Iterable[int]) -> None:
         """Set the bases of these classes to those of all that was added; no others change."""
@@ -115,7 +110,7 @@ class Learner:
         for (kind, _), found in stretches.items():
             whole[kind] += found
         for kind, mine in whole.items():
-            count, total = self._every[kind]
+            count, total = self.every[kind]
             # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
             seen = np.cumsum(count[QUEUE])
             low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))

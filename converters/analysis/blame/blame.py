@@ -304,8 +304,10 @@ class First:
         doing: dict[str, Counter[int]] = {}
         for (culprit, kind), ns in self._doing.items():
             doing.setdefault(by[1].name(culprit), Counter())[kind] += ns
+        bases = Bases(self.learner.stretches)
+        self.learner.update(bases, self.learner.every)
         return Learned(
-            bases=self.learner.close(),
+            bases=bases,
             names=names,
             pairs=sorted(rows, key=lambda pair: (-rows[pair], pair))[:MOST_PAIRS],
             long=Served.concatenate(self.company.long or [Served.none()]),

@@ -94,6 +94,7 @@ MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
 MOST_CHILDREN = 64
+MOST_PARENTS = 64
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
@@ -150,14 +151,6 @@ class SlowIO:
             return False, -self.io.bytes
         hangs = self.io.under_way and self.io.waited_ns >= HANGS_NS
         return not hangs, -self.io.waited_ns
-
-    @property
-    def longest_pause(self) -> tuple[Step, Step] | None:
-        """Between two successive events; None: fewer than two, or some were left out."""
-        if len(self.events) < 2 or self.events_left_out:
-            return None
-        pairs = zip(self.events, self.events[1:], strict=False)
-        return max(pairs, key=lambda pair: pair[1].offset_ns - pair[0].offset_ns)
 
     @property
     def below(self) -> tuple[int, int] | None:
@@ -256,7 +249,22 @@ class Slowest:
             for number in np.unique(edges.bio[beside]).tolist()
             if (at := row_of(window.bios.number, number)) >= 0
         ]
-        children = _children(window, io.number)
+        # The parent, its parent, …; then bios on lower devices that work for it, at any depth.
+        bios, above = window.bios, row
+        parents: list[int] = []
+        while (upper := int(bios.parent[above])) != NEVER and len(parents) < MOST_PARENTS:
+            above = row_of(bios.number, upper)
+            if above < 0:
+                break
+            parents.append(above)
+        children: list[int] = []
+        level = np.array([io.number])
+        while len(level):
+            below = np.flatnonzero(np.isin(bios.parent, level))
+            below = below[~np.isin(below, children)]
+            children += below.tolist()
+            level = bios.number[below]
+        children.sort()
         family = [io.number, *window.bios.number[children].tolist()]
         shown = own_steps
         if len(own_steps) > MOST_EVENTS:
@@ -283,7 +291,7 @@ class Slowest:
             requests=requests_of(context, window.requests, numbers, origin),
             mates=ios(mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
-            parents=ios(_parents(window, row)),
+            parents=ios(parents),
             children=ios(children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
             followed=followed_lives(window, Following(context.header).type, family, numbers),
@@ -294,31 +302,6 @@ def log_end(trace: Trace) -> int:
     """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
-
-
-def _parents(window: Lifecycles, row: int) -> list[int]:
-    """Return the rows of the bio's parent, its parent, …; at most 64."""
-    bios = window.bios
-    found: list[int] = []
-    while (upper := int(bios.parent[row])) != NEVER and len(found) < 64:
-        row = row_of(bios.number, upper)
-        if row < 0:
-            break
-        found.append(row)
-    return found
-
-
-def _children(window: Lifecycles, bio: int) -> list[int]:
-    """Return the rows of the bios on lower devices that work for a bio, at any depth, ascending."""
-    bios = window.bios
-    found: list[int] = []
-    level = np.array([bio])
-    while len(level):
-        rows = np.flatnonzero(np.isin(bios.parent, level))
-        rows = rows[~np.isin(rows, found)]
-        found += rows.tolist()
-        level = bios.number[rows]
-    return sorted(found)
 
 
 def _steps(
