@@ -29,7 +29,6 @@ from biotrail.converters.events.tables import (
     NEVER,
     NO_CPU,
     STAGE_NAMES,
-    Bool,
     Lifecycles,
     Stage,
     known_id,
@@ -164,6 +163,12 @@ class SlowIO:
         return (before, max(ends) - first) if before >= 0 else None
 
 
+OF_EACH = 5
+MOST_EACH = 24
+"""Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
+_OP_BITS = 16
+
+
 @dataclass(frozen=True)
 class Wanted:
     top: int = 20
@@ -174,38 +179,42 @@ class Wanted:
 
 @dataclass
 class Slowest:
-    """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`."""
+    """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`.
+
+    of_each: also the OF_EACH slowest of each device and operation, whatever `wanted` and
+    `whole_families` say; `add_each` behind the last window puts them into `found`.
+    """
 
     trace: Trace
     choice: Choice
     wanted: Wanted
     whole_families: bool = True
     """Whether bios that serve an upper device's bio are only shown as that bio's children."""
+    of_each: bool = False
     counts: Counts = field(default_factory=Counts)
     found: list[SlowIO] = field(default_factory=list)
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
     lives: dict[int, Life] | None = None
     """The followed lives of `found`, by number; None unless a further pass filled it in."""
+    _each: dict[tuple[int, str], list[SlowIO]] = field(default_factory=dict)
     _end: int = NEVER
     """Latest time known of the log, ns: in the last window, the log's end. Only that window has
     bios that are under way."""
 
-    def watch(self, result: Result, window: Lifecycles, chosen: Bool | None = None) -> None:
+    def watch(self, result: Result, window: Lifecycles) -> None:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
-        equals those with the least numbers are kept. chosen: mask of bios; None: the choice's.
+        equals those with the least numbers are kept.
         """
-        bios = window.bios
+        bios, context = window.bios, self.trace.context
         self._end = log_end(self.trace)
         self.devices.update(np.unique(bios.dev).tolist())
-        if chosen is None:
-            chosen = self.choice.mask(bios, window.tasks)
-        if self.whole_families:
-            chosen = chosen & (bios.parent == NEVER)
-        tried = chosen & failed_nowait(self.trace.context, bios)
-        self.counts.tries += int(tried.sum())
+        every = self.choice.mask(bios, window.tasks)
+        tried = failed_nowait(context, bios)
+        chosen = every & (bios.parent == NEVER) if self.whole_families else every
+        self.counts.tries += int((chosen & tried).sum())
         chosen = chosen & ~tried
         # From Q to C or, for bios in flight when the log ends, to its end.
         going_on = under_way(bios)
@@ -217,21 +226,41 @@ class Slowest:
         if window.path is not None:
             self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
         self.counts.doubtful += int((chosen & known & bios.doubtful).sum())
-        chosen &= ~(known & bios.doubtful)
-        wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
-        wanted &= waited >= self.wanted.over
+        wanted = chosen & ~(known & bios.doubtful) & (waited >= self.wanted.over)
+        wanted &= bios.status != 0 if self.wanted.failed else known
         self.counts.matching += int(wanted.sum())
-        rows = np.flatnonzero(wanted)
         hangs = going_on & (waited >= HANGS_NS)
-        if self.found and len(self.found) == self.wanted.top:
-            rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
-        rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
-        rows = rows[: self.wanted.top]
-        if len(rows):
-            steps, events = result.histories(bios.number[rows])
-            self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-            self.found.sort(key=lambda slow: (*slow.rank(), slow.io.number))
-            del self.found[self.wanted.top :]
+        kept = [(self.found, np.flatnonzero(wanted), self.wanted.top)]
+        if self.of_each:
+            codes, names = operations(context, bios.opf, bios.bytes)
+            pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
+            sure = np.flatnonzero(every & ~tried & known & ~bios.doubtful)
+            for pair in np.unique(pairs[every]).tolist():
+                name = (pair >> _OP_BITS, names[pair & ((1 << _OP_BITS) - 1)])
+                if name in self._each or len(self._each) < MOST_EACH:
+                    found = self._each.setdefault(name, [])
+                    kept.append((found, sure[pairs[sure] == pair], OF_EACH))
+        for found, some, most in kept:
+            least = found[-1].io.waited_ns if found and len(found) == most else 0
+            rows = some[hangs[some] | (waited[some] >= least)]
+            rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))][:most]
+            if len(rows):
+                steps, events = result.histories(bios.number[rows])
+                found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
+                found.sort(key=lambda slow: (*slow.rank(), slow.io.number))
+                del found[most:]
+
+    def add_each(self) -> int:
+        """Put the slowest of each device and operation behind `found`; return how many it had.
+
+        The slowest of each come first, then the second of each, so that the least slow are at the
+        end, where a page leaves out what does not fit.
+        """
+        whole, known = len(self.found), {slow.io.number for slow in self.found}
+        for place in range(OF_EACH):
+            for found in self._each.values():
+                self.found += [s for s in found[place : place + 1] if s.io.number not in known]
+        return whole
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
         """steps, events: as `Result.histories` returns them, of this bio, and maybe of others."""
@@ -338,50 +367,3 @@ def _steps(
         step.comm = str(window.tasks.comm[row]) if step.tid and row >= 0 else None
         step.tid = None if step.tid is None else known_id(step.tid)
     return found
-
-
-OF_EACH = 5
-MOST_EACH = 24
-"""Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
-_OP_BITS = 16
-
-
-class SlowestEach:
-    """Finds the slowest I/Os of all, and of each device and operation: `watch`, then `finish`."""
-
-    def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        self.all = Slowest(trace, choice, wanted, whole)
-        self._each: dict[tuple[int, str], Slowest] = {}
-
-    def watch(self, result: Result, window: Lifecycles) -> None:
-        """Of each the OF_EACH slowest are kept, also those too fast or not failed for `wanted`."""
-        bios = window.bios
-        chosen = self.all.choice.mask(bios, window.tasks)
-        self.all.watch(result, window, chosen)
-        codes, names = operations(self.all.trace.context, bios.opf, bios.bytes)
-        pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
-        for pair in np.unique(pairs[chosen]).tolist():
-            name = (pair >> _OP_BITS, names[pair & ((1 << _OP_BITS) - 1)])
-            if name not in self._each and len(self._each) == MOST_EACH:
-                continue
-            if name not in self._each:
-                self._each[name] = Slowest(
-                    self.all.trace, self.all.choice, Wanted(OF_EACH), whole_families=False
-                )
-            self._each[name].watch(result, window, chosen & (pairs == pair))
-
-    def finish(self) -> tuple[Slowest, int]:
-        """Return (slowest, whole), after the last window.
-
-        slowest: `self.all`, with the slowest of each device and operation behind: the slowest of
-        each first, then the second of each, and so on. whole: how many are the slowest of all.
-        """
-        whole = len(self.all.found)
-        known = {slow.io.number for slow in self.all.found}
-        more: list[SlowIO] = []
-        # By rank, so that the least slow are at the end, where a page leaves out what does not fit.
-        for place in range(OF_EACH):
-            for one in self._each.values():
-                more += [s for s in one.found[place : place + 1] if s.io.number not in known]
-        self.all.found += more
-        return self.all, whole
