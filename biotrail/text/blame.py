@@ -347,7 +347,7 @@ def _experiment(found: Experiment, width: int, limit: int) -> Iterator[Renderabl
             for one in calls
         ]
         yield with_more(table("The experiment, by calls", heads, rows, width), more)
-    yield block([*_experiment_sentences(found, title), *_experiment_notes(found)])
+    yield block(_experiment_words(found, title))
 
 
 def _states(one: Truth | CallTruth) -> list[str]:
@@ -370,10 +370,10 @@ def _beside(blamed: float | None) -> str:
     return _NONE if blamed is None else units.percent(blamed, 0)
 
 
-def _experiment_sentences(found: Experiment, title: str) -> list[str]:
-    if not found.victims and not found.calls:
-        return [f"{title}. Nobody has {LEAST_IOS} I/Os both while it stood and while it ran."]
+def _experiment_words(found: Experiment, title: str) -> list[str]:
     lines = []
+    if not found.victims and not found.calls:
+        lines.append(f"{title}. Nobody has {LEAST_IOS} I/Os both while it stood and while it ran.")
     for one in found.victims:
         between = one.truth.between
         if between is None or between[0] <= 0 <= between[1]:
@@ -385,15 +385,11 @@ def _experiment_sentences(found: Experiment, title: str) -> list[str]:
         lines.append(f"* {found.label} {does}. Without it the mean was {mean} instead of {now}.")
     if found.victims and not lines:
         lines.append(f"* It is not seen that {found.label} makes anybody's I/O slower or faster.")
-    return lines
-
-
-def _experiment_notes(found: Experiment) -> list[str]:
-    lines = [
+    lines.append(
         f"the experiment: the first {units.duration(SKIP_NS)} of each period are left out, and "
         "periods compared with those beside them; all tables above are of the time in which the "
         f"suspect ran: {units.plural(found.left_out, 'I/O')} of other times left out"
-    ]
+    )
     if found.idle:
         lines.append("it had no I/O: what it costs others is the CPU's, or something else's")
     elif not found.parties:

@@ -313,7 +313,7 @@ def unusual_text(io: IO) -> str:
     return "; ".join(found)
 
 
-def held_text(held: HeldBack) -> str:
+def _held(held: HeldBack) -> str:
     rates = limit_text(held.bps, held.iops)
     limit = f"the limit of cgroup {held.cgroup or '(not known)'}"
     limit += f" ({rates})" if held.bps is not None or held.iops is not None else ""
@@ -346,8 +346,19 @@ def lines_of_all(
     slow_ios.sort(key=lambda row: row[2].rank(by_size))
     yield from _summary([one for _, one in found])
     for label, one in found:
-        if line := followed_line(one):
-            yield f"{label}: {line}" if label else line
+        if one.lives is None or not one.found:
+            continue
+        with_lives = sum(any(life.life in one.lives for life in s.followed) for s in one.found)
+        counts, kind = one.trace.account.followed, Following(one.trace.context.header).type
+        shown_ios = units.plural(len(one.found), "I/O")
+        lives = units.plural(counts.lives, "followed life", "followed lives")
+        several = counts.several
+        further = f", {units.count(several)} go on with a later one" if several else ""
+        yield (
+            (f"{label}: " if label else "")
+            + f"functions: of {with_lives} of these {shown_ios}; {units.count(counts.joined)} of "
+            f"{lives} are a recorded {kind}'s{further}"
+        )
     for place, (label, one, slow) in enumerate(slow_ios, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
@@ -434,7 +445,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
         was = f" (was {io.file_was})" if io.file_was is not None else ""
         yield f"    file {io.file}{was}"
     if io.held is not None:
-        yield styled(f"    {held_text(io.held)}", fg="yellow")
+        yield styled(f"    {_held(io.held)}", fg="yellow")
     marks = unusual_text(io)
     if marks:
         yield styled(f"    {marks}", fg="yellow")
@@ -493,23 +504,6 @@ def function_lines(
         width = console().width - _INDENT
         for line in life_lines(life, following, trace.context, trace.start, width):
             yield f"{'':{_INDENT}}{line}"
-
-
-def followed_line(slowest: Slowest) -> str:
-    """Return a sentence on how many of the shown I/Os were followed: `--follow` chooses some."""
-    trace, shown = slowest.trace, slowest.found
-    if slowest.lives is None or not shown:
-        return ""
-    with_lives = sum(any(one.life in slowest.lives for one in slow.followed) for slow in shown)
-    counts = trace.account.followed
-    kind = Following(trace.context.header).type
-    lives = units.plural(counts.lives, "followed life", "followed lives")
-    known = f"{units.count(counts.joined)} of {lives}"
-    further = f", {units.count(counts.several)} go on with a later one" if counts.several else ""
-    return (
-        f"functions: of {with_lives} of these {units.plural(len(shown), 'I/O')}; "
-        f"{known} are a recorded {kind}'s{further}"
-    )
 
 
 def pair_parts(

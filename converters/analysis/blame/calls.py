@@ -153,20 +153,6 @@ class CallBlame:
         began = self._commits.flushing
         return int(began[began != NEVER].min(initial=FAR))
 
-    def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
-        """Return for how many ns a commit's thread was ready to run while it committed."""
-        found = np.zeros(len(commits), np.int64)
-        tids = commits.tid.astype(np.int64)
-        for tid in np.unique(tids).tolist():
-            mine, rows = np.flatnonzero(self._ready[:, 0] == tid), np.flatnonzero(tids == tid)
-            woken, run = self._ready[mine, 1], self._ready[mine, 2]
-            order = np.argsort(run, kind="stable")
-            until = np.concatenate([[0], np.cumsum((run - woken)[order])])
-            first, last = (np.searchsorted(run[order], at[rows]) for at in (begun, commits.end))
-            found[rows] = until[last] - until[first]
-        self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
-        return found
-
     def add_cells(self, ios: Ios, cells: I64) -> None:
         called = np.flatnonzero(ios.entry != NEVER)
         self._of_calls.add(ios.tid[called], ios.entry[called], cells[called])
@@ -221,7 +207,18 @@ class CallBlame:
             cells[:, : self._slots] = _divided(end - begin, work)[0]
         self._add_journal(commits, cells)
         rest = np.maximum(commits.end - begun - cells.sum(axis=1), 0)
-        cpu = np.minimum(self._without_a_cpu(commits, begun), rest)
+        # For how long a commit's thread was ready to run while it committed.
+        ready = np.zeros(len(commits), np.int64)
+        tids = commits.tid.astype(np.int64)
+        for tid in np.unique(tids).tolist():
+            mine, rows = np.flatnonzero(self._ready[:, 0] == tid), np.flatnonzero(tids == tid)
+            woken, run = self._ready[mine, 1], self._ready[mine, 2]
+            order = np.argsort(run, kind="stable")
+            until_run = np.concatenate([[0], np.cumsum((run - woken)[order])])
+            first, last = (np.searchsorted(run[order], at[rows]) for at in (begun, commits.end))
+            ready[rows] = until_run[last] - until_run[first]
+        self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
+        cpu = np.minimum(ready, rest)
         cells[:, self._slots + _KINDS.index(Kind.CPU)] += cpu
         cells[:, self._slots + _KINDS.index(Kind.JOURNAL)] += rest - cpu
         dev, number = commits.dev.astype(np.int64), commits.transaction.astype(np.int64)

@@ -314,7 +314,23 @@ class Company:
         if not len(ready):
             self._ios, self._served, self._pieces = [ios], [served], [pieces]
             return None
-        _name_flushes(served, ios, self._named, until)
+        # Give each flush request of the time the party of the bio that waited for it: the one that
+        # goes on first after it, as an empty flush ends, a write with PREFLUSH is issued. Others
+        # that share it go on at the same time.
+        rows = np.flatnonzero(served.flush & (served.end <= until) & (served.end > self._named))
+        asks = np.flatnonzero(ios.flushes)
+        for dev in distinct_values(served.dev[rows])[0].tolist():
+            mine, bio = rows[served.dev[rows] == dev], asks[ios.dev[asks] == dev]
+            if not len(bio):
+                continue
+            goes_on = np.where(ios.issue[bio] > ios.queue[bio], ios.issue[bio], ios.complete[bio])
+            order = np.argsort(goes_on, kind="stable")
+            place = np.searchsorted(goes_on[order], served.end[mine])
+            first = bio[order[np.minimum(place, len(bio) - 1)]]
+            good = (place < len(bio)) & (ios.queue[first] <= served.end[mine])
+            good &= goes_on[order][np.minimum(place, len(bio) - 1)] - served.end[mine] <= LONG_NS
+            served.victim[mine[good]] = ios.victim[first[good]]
+            served.culprit[mine[good]] = ios.culprit[first[good]]
         self._named = until
         batch = Batch(ready, served, pieces, until)
         self._ios = [later]
@@ -331,28 +347,6 @@ class Company:
         left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
         self._pieces = [pieces.take(left)]
         return batch
-
-
-def _name_flushes(served: Served, ios: Ios, since: int, until: int) -> None:
-    """Give each flush request of the time the party of the bio that waited for it, in place.
-
-    That is the one that goes on first after it: an empty flush ends, a write with PREFLUSH is
-    issued. Others that share it go on at the same time.
-    """
-    rows = np.flatnonzero(served.flush & (served.end <= until) & (served.end > since))
-    asks = np.flatnonzero(ios.flushes)
-    for dev in distinct_values(served.dev[rows])[0].tolist():
-        mine, bio = rows[served.dev[rows] == dev], asks[ios.dev[asks] == dev]
-        if not len(bio):
-            continue
-        goes_on = np.where(ios.issue[bio] > ios.queue[bio], ios.issue[bio], ios.complete[bio])
-        order = np.argsort(goes_on, kind="stable")
-        place = np.searchsorted(goes_on[order], served.end[mine])
-        first = bio[order[np.minimum(place, len(bio) - 1)]]
-        good = (place < len(bio)) & (ios.queue[first] <= served.end[mine])
-        good &= goes_on[order][np.minimum(place, len(bio) - 1)] - served.end[mine] <= LONG_NS
-        served.victim[mine[good]] = ios.victim[first[good]]
-        served.culprit[mine[good]] = ios.culprit[first[good]]
 
 
 def others_work(

@@ -293,27 +293,21 @@ class Neighbourhood:
         if self._over:
             return True
         self._over = window.end > self.last_ns
-        bios, requests = [window.bios], [window.requests]
+        # If the I/Os have all ended, what later windows say of the open ones does not matter.
+        for table in (window.bios, window.open_bios) if self._over else (window.bios,):
+            codes, names = operations(self._context, table.opf, table.bytes)
+            for dev in {t.io.dev for t in self._targets}:
+                rows = np.flatnonzero(table.dev == np.uint32(dev))
+                ours = table.take(rows)
+                end = _ends(ours)
+                first, last = int(ours.queue.min(initial=FOREVER)), int(end.max(initial=NEVER))
+                for target in self._targets:
+                    if target.io.dev == dev and target.queue <= last and first <= target.end:
+                        target.add_bios(ours, end, codes[rows], names, window.tasks)
+        self._requests(window.requests)
         if self._over:
-            # The I/Os have all ended, so what later windows say of the open ones does not matter.
-            bios.append(window.open_bios)
-            requests.append(window.open_requests)
-        for bio_table in bios:
-            self._bios(bio_table, window)
-        for request_table in requests:
-            self._requests(request_table)
+            self._requests(window.open_requests)
         return self._over
-
-    def _bios(self, table: Bios, window: Lifecycles) -> None:
-        codes, names = operations(self._context, table.opf, table.bytes)
-        for dev in {t.io.dev for t in self._targets}:
-            rows = np.flatnonzero(table.dev == np.uint32(dev))
-            ours = table.take(rows)
-            end = _ends(ours)
-            first, last = int(ours.queue.min(initial=FOREVER)), int(end.max(initial=NEVER))
-            for target in self._targets:
-                if target.io.dev == dev and target.queue <= last and first <= target.end:
-                    target.add_bios(ours, end, codes[rows], names, window.tasks)
 
     def _requests(self, table: Requests) -> None:
         """Add requests to the surroundings of the I/Os on the same device: moments and flushes.
