@@ -14,11 +14,9 @@ from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
-from biotrail.converters.analysis.blame.blame import Course
-from biotrail.converters.analysis.blame.closing import by_slot
-from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
+from biotrail.converters.analysis.blame.blame import Course, by_slot
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison, pooled
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
-from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import OutputError, ProbeError

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second
-from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second, close
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.events.tables import Lifecycles

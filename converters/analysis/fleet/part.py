@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.analysis.blame.online import Waits, waits_of
+from biotrail.converters.analysis.diff.diff import options_of
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
-from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
 from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS

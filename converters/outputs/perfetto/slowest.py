@@ -349,7 +349,7 @@ _DESCRIPTION = (
 
 
 class Blame(Protocol):
-    """Who slowed whom, once all windows were taken in (`analysis.blame.timeline`)."""
+    """Who slowed whom, once all windows were taken in (`analysis.blame.online`)."""
 
     def behind(self, number: int) -> list[tuple[str, int]]:
         """Return (culprit, ns) of a bio, the most first."""
