@@ -23,8 +23,7 @@ from biotrail.cli.options.recordings import (
 )
 from biotrail.cli.reporting import slowest
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
-from biotrail.converters.analysis.slow.slow import Slowest, Wanted
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.slow import Slowest, SlowestPairs, Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone, pairs_in
 from biotrail.recorder.output import output

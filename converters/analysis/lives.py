@@ -130,23 +130,23 @@ def in_order(nodes: Iterable[Placed]) -> list[Placed]:
     return sorted(nodes, key=lambda one: (one.start.total / max(one.start.of.count, 1), -one.lives))
 
 
+@dataclass
 class Merged:
-    def __init__(self) -> None:
-        self.lives = 0
-        self.took = Figures()
-        """From birth to death of the lives that have both."""
-        self.spans = Figures()
-        """The time of each life that is known: from birth, or the first hit, to the last."""
-        self.hits = 0
-        self.unfinished = 0
-        self.alone = 0
-        """Returns whose entry is not recorded."""
-        self.lost = 0
-        """Lives during which records were lost, or for some of whose hits there was no room."""
-        self.left_out = 0
-        """Nodes of lives for which there was no room."""
-        self._contexts: dict[tuple[object, ...], MergedContext] = {}
-        self._nodes = 0
+    lives: int = 0
+    took: Figures = field(default_factory=Figures)
+    """From birth to death of the lives that have both."""
+    spans: Figures = field(default_factory=Figures)
+    """The time of each life that is known: from birth, or the first hit, to the last."""
+    hits: int = 0
+    unfinished: int = 0
+    alone: int = 0
+    """Returns whose entry is not recorded."""
+    lost: int = 0
+    """Lives during which records were lost, or for some of whose hits there was no room."""
+    left_out: int = 0
+    """Nodes of lives for which there was no room."""
+    _contexts: dict[tuple[object, ...], MergedContext] = field(default_factory=dict)
+    _nodes: int = 0
 
     def contexts(self) -> list[MergedContext]:
         return in_order(self._contexts.values())
@@ -209,15 +209,15 @@ class Merged:
         return False
 
 
+@dataclass
 class Functions:
-    def __init__(self, functions: bool) -> None:
-        self.has_functions = functions
-        self.lives = 0
-        self.time = 0
-        self.left_out = 0
-        self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
-        self.stacks: dict[tuple[str, ...], tuple[int, int]] = {}
-        """Names from the context inwards → (calls, ns of the innermost itself)."""
+    has_functions: bool
+    lives: int = 0
+    time: int = 0
+    left_out: int = 0
+    stacks: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    """Names from the context inwards → (calls, ns of the innermost itself)."""
+    _by_name: dict[tuple[NodeKind, str, str], Calls] = field(default_factory=dict)
 
     def rows(self) -> list[Calls]:
         """Most time first; of tracepoints until the next hit, if the log has no functions."""

@@ -10,9 +10,8 @@ from biotrail.cli.options.cuts import Opened
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
-from biotrail.converters.analysis.slow.slow import Slowest
+from biotrail.converters.analysis.slow.slow import Slowest, SlowestPairs
 from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace

@@ -9,8 +9,7 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts
-from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowestPairs, SlowIO, Step
 from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES

@@ -29,22 +29,22 @@ _OCTAVE = 3
 _BUCKETS = 64 << _OCTAVE
 
 
+@dataclass
 class Steps:
     """Equal stretches of time from the first one, which double rather than being too many."""
 
-    def __init__(self, width: int, most: int | None) -> None:
-        self.width = width
-        self._most = most
-        self.first = FAR
-        """ns of the first of all times that the steps were extended to."""
-        self._last = 0
+    width: int
+    most: int | None
+    first: int = FAR
+    """ns of the first of all times that the steps were extended to."""
+    last: int = 0
 
     def reach(self, times: I64) -> int:
         """Extend the steps to all times (ns); return by how many doublings they grew."""
         self.first = min(self.first, int(times.min()))
-        self._last = max(self._last, int(times.max()))
+        self.last = max(self.last, int(times.max()))
         grown = 0
-        while self._most and self._last // self.width - self.first // self.width >= self._most:
+        while self.most and self.last // self.width - self.first // self.width >= self.most:
             self.width *= 2
             grown += 1
         return grown

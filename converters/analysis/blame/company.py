@@ -6,7 +6,7 @@ longer than LONG_NS. So what stands beside a bio does not depend on how the log 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,13 +75,13 @@ class AwaitedCommits:
                 code[bios[given != NEVER]] = given[given != NEVER]
 
 
+@dataclass
 class Waiters:
-    def __init__(self, by: tuple[Parties, Parties]) -> None:
-        self._by = by
-        self._commits: list[I64] = []
-        self._waited: list[I64] = []
-        """By window, (n, 3): commit (`_key`), row of the thread, ns."""
-        self._known = 0
+    by: tuple[Parties, Parties]
+    _commits: list[I64] = field(default_factory=list)
+    _waited: list[I64] = field(default_factory=list)
+    """By window, (n, 3): commit (`_key`), row of the thread, ns."""
+    _known: int = 0
 
     def add(self, window: Lifecycles) -> None:
         if window.path is None or self._known >= MOST_COMMITS:
@@ -104,7 +104,7 @@ class Waiters:
         every = every[np.lexsort((every[:, 2], every[:, 0]))]
         waited = _added_up(np.concatenate([np.zeros((0, 3), np.int64), *self._waited]))
         codes = np.full((len(waited), 2), NEVER)
-        for side, by in enumerate(self._by):
+        for side, by in enumerate(self.by):
             if by.of_writers:  # NEVER: the thread did no I/O
                 codes[:, side] = looked_up(by.code_of_task, waited[:, 1], NEVER)
         good = (waited[:, 2] > 0) & (codes != NEVER).any(axis=1)

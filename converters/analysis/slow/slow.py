@@ -25,6 +25,7 @@ from biotrail.converters.analysis.slow.io_details import (
 from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     NEVER,
     NO_CPU,
@@ -37,6 +38,7 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
@@ -367,3 +369,65 @@ def _steps(
         step.comm = str(window.tasks.comm[row]) if step.tid and row >= 0 else None
         step.tid = None if step.tid is None else known_id(step.tid)
     return found
+
+
+@dataclass(frozen=True)
+class SlowPair:
+    """A pair of events. Times in ns of CLOCK_MONOTONIC."""
+
+    pair: str
+    by: str
+    """Value of --by as text; "" without."""
+    key: str
+    began_ns: int
+    ended_ns: int
+    tid: int
+    """Thread of the second event; `comm` its name, `cpu` where it ran."""
+    comm: str
+    cpu: int
+    number: int
+
+    @property
+    def latency_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+
+@dataclass
+class SlowestPairs:
+    context: Context
+    top: int
+    over_ns: int = 0
+    """Only pairs that took at least this long are taken; they are counted in `slower`."""
+    count: int = 0
+    slower: int = 0
+    _kept: list[Pairs] = field(default_factory=list)
+
+    def add(self, window: Lifecycles) -> None:
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        pairs = window.sites.pairs
+        self.count += len(pairs)
+        pairs = pairs.take(pairs.latency >= self.over_ns)
+        self.slower += len(pairs)
+        both = Pairs.concatenate([*self._kept, pairs])
+        self._kept = [both.take(np.argsort(-both.latency, kind="stable")[: self.top])]
+
+    def found(self) -> list[SlowPair]:
+        """Equal ones in the order of the log."""
+        names, found = PairNames(self.context), []
+        for rows in self._kept:
+            for at in range(len(rows)):
+                pair = int(rows.pair[at])
+                one = SlowPair(
+                    pair=names.name(pair),
+                    by=names.by(pair, int(rows.by[at])),
+                    key=names.key(pair, int(rows.key0[at]), int(rows.key1[at])),
+                    began_ns=int(rows.began[at]),
+                    ended_ns=int(rows.ended[at]),
+                    tid=int(rows.tid[at]),
+                    comm=rows.comm[at].decode(errors="replace"),
+                    cpu=int(rows.cpu[at]),
+                    number=int(rows.number[at]),
+                )
+                found.append(one)
+        return found
