@@ -17,7 +17,6 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.trees import (
     KIND_NAMES,
     ContextKind,
-    ContextRun,
     Life,
     Node,
     NodeKind,
@@ -163,43 +162,37 @@ class Merged:
         seen: dict[tuple[object, ...], int] = {}
         until = life.begin
         for run in life.contexts:
-            self._add_run(life, run, seen, run.begin - until)
-            until = max(until, run.end)
-
-    def _add_run(
-        self, life: Life, run: ContextRun, seen: dict[tuple[object, ...], int], waited: int
-    ) -> None:
-        """seen: number of contexts so far by key; this one is added."""
-        name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
-        like = run.kind, name, run.what
-        seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
-        key = (*like, seen[like])
-        context = self._contexts.get(key)
-        if context is None:
-            if not self._has_room(life, run.roots):
-                return
-            context = self._contexts[key] = MergedContext(run.kind, name, run.what, seen[like])
-        context.runs += 1
-        if context.last != self.lives:
-            context.last = self.lives
-            context.lives += 1
-            context.start.add(max(run.begin - life.begin, 0))
-        if waited > 0:
-            context.waited.add(waited)
-        context.took.add(run.end - run.begin)
-        rest = [(index, context.roots) for index in reversed(run.roots)]
-        while rest:
-            index, beside = rest.pop()
-            node = life.nodes[index]
-            place = node.name, node.kind != NodeKind.FRAME
-            found = beside.get(place)
-            if found is None:
-                if not self._has_room(life, [index]):
+            waited, until = run.begin - until, max(until, run.end)
+            name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
+            like = run.kind, name, run.what
+            seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
+            key = (*like, seen[like])
+            if key not in self._contexts:
+                if not self._has_room(life, run.roots):
                     continue
-                found = beside[place] = MergedNode(node.kind, node.name, node.module)
-            if found.add(node, self.lives):
-                found.start.add(max(node.begin - life.begin, 0))
-            rest += [(below, found.below) for below in reversed(node.below)]
+                self._contexts[key] = MergedContext(run.kind, name, run.what, seen[like])
+            context = self._contexts[key]
+            context.runs += 1
+            if context.last != self.lives:
+                context.last = self.lives
+                context.lives += 1
+                context.start.add(max(run.begin - life.begin, 0))
+            if waited > 0:
+                context.waited.add(waited)
+            context.took.add(run.end - run.begin)
+            rest = [(index, context.roots) for index in reversed(run.roots)]
+            while rest:
+                index, beside = rest.pop()
+                node = life.nodes[index]
+                place = node.name, node.kind != NodeKind.FRAME
+                if place not in beside:
+                    if not self._has_room(life, [index]):
+                        continue
+                    beside[place] = MergedNode(node.kind, node.name, node.module)
+                found = beside[place]
+                if found.add(node, self.lives):
+                    found.start.add(max(node.begin - life.begin, 0))
+                rest += [(below, found.below) for below in reversed(node.below)]
 
     def _has_room(self, life: Life, roots: list[int]) -> bool:
         if self._nodes < MOST_NODES:

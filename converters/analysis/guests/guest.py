@@ -129,10 +129,19 @@ def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Record
     unlinked[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
     unlinked[requests.op == OTHER] = Unlinked.COMMAND
     unlinked[found] = Unlinked.LINKED
+    moved = np.bincount(edges.request, edges.sectors, len(requests))
+    used = np.bincount(edges.bio, edges.sectors, len(served))
+    flushes = np.bincount(edges.bio, edges.sectors == 0, len(served))
+    shared = (used > served.sectors) | (flushes > 1)
+    contested = np.bincount(edges.request, shared[edges.bio], len(requests)) > 0
+    several = np.bincount(edges.request, edges.sectors == 0, len(requests)) > 1
+    certainty = np.full(len(requests), Certainty.EXACT, dtype=np.uint8)
+    certainty[(moved < requests.sectors) | ~timed] = Certainty.INCOMPLETE
+    certainty[(moved > requests.sectors) | contested | several] = Certainty.AMBIGUOUS
     return Links(
         edges=edges,
         unlinked=unlinked,
-        certainty=_certainty(requests, served, edges, timed),
+        certainty=certainty,
         stages=stages,
         timed=timed & ~doubtful,
         doubtful=timed & doubtful,
@@ -170,19 +179,6 @@ def _edges(
         alike &= served.complete[bio] <= complete[request] + within
         parts.append(Edges(request[alike], bio[alike], np.maximum(end - begin, 0)[alike]))
     return Edges.concatenate(parts)
-
-
-def _certainty(requests: GuestRequests, served: HostBios, edges: Edges, timed: Bool) -> U8:
-    moved = np.bincount(edges.request, edges.sectors, len(requests))
-    used = np.bincount(edges.bio, edges.sectors, len(served))
-    flushes = np.bincount(edges.bio, edges.sectors == 0, len(served))
-    shared = (used > served.sectors) | (flushes > 1)
-    contested = np.bincount(edges.request, shared[edges.bio], len(requests)) > 0
-    several = np.bincount(edges.request, edges.sectors == 0, len(requests)) > 1
-    certainty = np.full(len(requests), Certainty.EXACT, dtype=np.uint8)
-    certainty[(moved < requests.sectors) | ~timed] = Certainty.INCOMPLETE
-    certainty[(moved > requests.sectors) | contested | several] = Certainty.AMBIGUOUS
-    return certainty
 
 
 # The guest's clock on the host's, from the requests that both recorded.
