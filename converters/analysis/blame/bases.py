@@ -68,26 +68,28 @@ class Learner:
 
     def add(self, batch: Batch, runs: Bool | None = None) -> None:
         """runs: I/Os of which bases may be made."""
-        every, served = batch.ios, batch.served
+        ios, served = batch.ios, batch.served
         nobody = np.zeros(len(served), np.int64)
         for rows, queue_work, device_work in others_work(
-            batch, np.arange(len(every)), nobody, nobody + 1, 1
+            batch, np.arange(len(ios)), nobody, nobody + 1, 1
         ):
-            ios = every.take(rows)
-            ends = np.sort(served.end[served.dev == ios.dev[0]], kind="stable")
-            at = np.searchsorted(ends, ios.complete) - 1
-            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else ios.complete
+            columns = ios.kind, ios.queue, ios.issue, ios.complete
+            kind, queue, issue, complete = (column[rows] for column in columns)
+            ends = np.sort(served.end[served.dev == ios.dev[rows[0]]], kind="stable")
+            at = np.searchsorted(ends, complete) - 1
+            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else complete
             # From the completion before on the device, or its issue.
-            gap = ios.complete - np.clip(last, ios.issue, ios.complete)
-            grown = self.stretches.reach(ios.queue)
+            gap = complete - np.clip(last, issue, complete)
+            grown = self.stretches.reach(queue)
             if grown:
                 old, self._alone = self._alone, defaultdict(_no_times)
                 for (one, former), found in old.items():
                     self._alone[one, former >> grown] += found
-            stretch = ios.kind << 40 | ios.queue // self.stretches.width
+            stretch = kind << 40 | queue // self.stretches.width
+            kinds, _, place_of_kind = distinct_values(kind)
             for part, work, times, since in (
-                (QUEUE, queue_work, ios.issue - ios.queue, ios.issue - ios.queue),
-                (DEVICE, device_work, ios.complete - ios.issue, gap),
+                (QUEUE, queue_work, issue - queue, issue - queue),
+                (DEVICE, device_work, complete - issue, gap),
             ):
                 alone = work[:, 0] == 0
                 if runs is not None:
@@ -95,8 +97,7 @@ class Learner:
                 pairs, _, place = distinct_values(stretch[alone])
                 keys = [(pair >> 40, pair & (1 << 40) - 1) for pair in pairs.tolist()]
                 _count([self._alone[key] for key in keys], place, times[alone], part)
-                kinds, _, place = distinct_values(ios.kind)
-                _count([self.every[one] for one in kinds.tolist()], place, since, part)
+                _count([self.every[one] for one in kinds.tolist()], place_of_kind, since, part)
 
     def forget(self, before: int) -> None:
         """Keep the stretches before this one apart no more: they count as a part of all time."""

@@ -477,7 +477,7 @@ class Second:
             self.block_bases[:, :, part, 0] += many
             ns = sum_by(at, times[part][counted[part]], shape[0] * shape[1])
             self.block_bases[:, :, part, 1] += ns.reshape(shape)
-        if self.calls is None:  # which wait for I/O of all
+        if self.calls is None and (row < 0).any():  # calls wait for I/O of all
             mine = np.flatnonzero(row >= 0)
             ios, row, block = ios.take(mine), row[mine], block[mine]
             queue, device = queue[mine], device[mine]
