@@ -186,11 +186,23 @@ def _ios_or_calls(
     def find(one: InputRecording) -> Slowest | SlowestCalls:
         wanted = Wanted(asked.most, asked.over_ns, asked.failed)
         if asked.calls:
-            return slowest.find_calls(
-                cut_of(one.again, cut), WantedCalls(**vars(wanted), every=asked.all_calls)
-            )
+            opened = cut_of(one.again, cut)
+            if not opened.trace.context.path_parts & {"time", "wait"}:
+                raise ConversionError(
+                    "this log does not say how long calls took: record again with biotrail record "
+                    "--path"
+                )
+            calls = SlowestCalls(opened.trace, WantedCalls(**vars(wanted), every=asked.all_calls))
+            for window in opened.chosen(opened.trace.lifecycles()):
+                calls.add(window)
+            return calls
         trace = limiting(one.again, cut)()
-        return slowest.find(trace, wanted, cut.choice(trace.context))
+        choice = cut.choice(trace.context)
+        ios = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
+        for _ in trace.lifecycles(on_window=ios.watch):
+            pass
+        choice.check(ios.devices)
+        return ios
 
     findings = of_each(given, find)
     if len(findings) > 1:  # of each recording those that are among the slowest of all
