@@ -20,7 +20,6 @@ from biotrail.converters.analysis.fleet.part import (
     Part,
     Sums,
     estimates,
-    joined,
     merged,
 )
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport, HostReport
@@ -153,7 +152,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
             ios=total.bios["ios"],
             bytes=total.bios["bytes"],
             lost_records=sum(one.lost_records for one in part.recordings),
-            estimates=estimates(joined(part.times), (seed, named)),
+            estimates=estimates(part.times, (seed, named)),
             said=most.said,
             said_of=most.log_id,
             blame=blame,
