@@ -206,9 +206,7 @@ def _answers(data: bytes) -> None:
         for distribution in counted:
             distribution.add(window)
     look_again(found, Trace(io.BytesIO(data)))
-    "\n".join(
-        slow_text.lines_of_all([("", trace, found)], Wanted(5), slow_text.Detail.USUAL)
-    ).encode()
+    "\n".join(slow_text.lines_of_all([("", found)], slow_text.Detail.USUAL)).encode()
     for distribution in counted:
         "\n".join(hist_text.lines(trace, distribution, "usecs")).encode()
 
