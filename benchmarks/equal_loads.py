@@ -36,8 +36,7 @@ from benchmarks.enlarged_logs import move
 from biotrail.cli import cluster
 from biotrail.cli.diff import order
 from biotrail.cli.main import main as biotrail
-from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
-from biotrail.converters.analysis.diff.side import pooled
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison, pooled
 from biotrail.converters.analysis.diff.tree import Diff, Figure
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.converters.analysis.fleet.closing import make_report

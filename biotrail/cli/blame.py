@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail blame`: whose I/O made whose I/O wait, and what would be without it."""
 
+from dataclasses import dataclass
+
 import click
 
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, choice_options, read_lines
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     as_one_object,
@@ -27,50 +30,46 @@ FORMAT = 1
 _DIMENSION = click.Choice(DIMENSIONS)
 
 
+@dataclass(frozen=True)
+class Asked:
+    by: str = option(
+        "--by",
+        type=_DIMENSION,
+        default=OWNER,
+        show_default=True,
+        help="What victims and culprits are: owner is the container, else the unit, else the "
+        "cgroup, else the process.",
+    )
+    victim_by: str | None = option(
+        "--victim-by", type=_DIMENSION, help="What victims are, if not the same as culprits."
+    )
+    culprit_by: str | None = option(
+        "--culprit-by", type=_DIMENSION, help="What culprits are, likewise."
+    )
+    victims: tuple[str, ...] = option(
+        "--victim",
+        multiple=True,
+        type=values.Name(),
+        metavar="NAME",
+        help="Only this victim; NAME* matches a prefix. Can be repeated.",
+    )
+    culprits: tuple[str, ...] = option(
+        "--culprit",
+        multiple=True,
+        type=values.Name(),
+        metavar="NAME",
+        help="Keep this culprit apart, however little it does; NAME* likewise. Can be repeated.",
+    )
+    limit: int | None = added(limit_option(f"{blame_text.MOST_ROWS}"))
+    cut: Cut = added(choice_options)
+    reading: Reading = added(reading_options())
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object (docs/blame.md).")
+
+
 @click.command()
 @logs_argument
-@click.option(
-    "--by",
-    type=_DIMENSION,
-    default=OWNER,
-    show_default=True,
-    help="What victims and culprits are: owner is the container, else the unit, else the cgroup, "
-    "else the process.",
-)
-@click.option("--victim-by", type=_DIMENSION, help="What victims are, if not the same as culprits.")
-@click.option("--culprit-by", type=_DIMENSION, help="What culprits are, likewise.")
-@click.option(
-    "--victim",
-    "victims",
-    multiple=True,
-    type=values.Name(),
-    metavar="NAME",
-    help="Only this victim; NAME* matches a prefix. Can be repeated.",
-)
-@click.option(
-    "--culprit",
-    "culprits",
-    multiple=True,
-    type=values.Name(),
-    metavar="NAME",
-    help="Keep this culprit apart, however little it does; NAME* likewise. Can be repeated.",
-)
-@limit_option(f"{blame_text.MOST_ROWS}")
-@choice_options
-@reading_options()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/blame.md).")
-def command(
-    logs: tuple[str, ...],
-    by: str,
-    victim_by: str | None,
-    culprit_by: str | None,
-    victims: tuple[str, ...],
-    culprits: tuple[str, ...],
-    limit: int | None,
-    cut: Cut,
-    reading: Reading,
-    as_json: bool,
-) -> None:
+@gathered(Asked, "asked")
+def command(logs: tuple[str, ...], asked: Asked) -> None:
     """Show whose I/O made whose I/O wait in LOGs, and what would be without it.
 
     A row for each victim: how much of its I/Os' time was their own service, waiting behind its own
@@ -89,13 +88,14 @@ def command(
     biotrail blame --json disk.biotrail | jq '.victims[] | [.name, .parts]'
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     options = BlameOptions(
-        (victim_by or by, culprit_by or by),
-        tuple(map(values.as_read, victims)),
-        tuple(map(values.as_read, culprits)),
+        (asked.victim_by or asked.by, asked.culprit_by or asked.by),
+        tuple(map(values.as_read, asked.victims)),
+        tuple(map(values.as_read, asked.culprits)),
     )
-    with recordings(logs, reading, twice=True) as given:
+    cut = asked.cut
+    with recordings(logs, asked.reading, twice=True) as given:
         found = of_each(given, lambda one: Blaming(one.again, cut, options).finish())
-    if as_json:
+    if asked.as_json:
         each = [
             (
                 one,
@@ -115,7 +115,9 @@ def command(
         if scope := report_scope.lines(report_scope.facts(trace, cut)):
             say_all([*scope, ""])
         path_parts = tuple(trace.context.path_parts)
-        for number, part in enumerate(blame_text.parts(blamed, screen.width, limit, path_parts)):
+        for number, part in enumerate(
+            blame_text.parts(blamed, screen.width, asked.limit, path_parts)
+        ):
             if number:
                 screen.print()
             screen.print(part)

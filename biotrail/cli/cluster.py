@@ -86,7 +86,7 @@ def read(files: Sequence[str], columns: dict[str, str], asked: ReadOptions) -> P
         every: Iterable[Lifecycles] = part.trace.lifecycles()
         blaming = None
         if asked.blame is not None:
-            blaming = Blaming.by(again, asked.cut, asked.blame, shown=False)
+            blaming = Blaming(again, asked.cut, asked.blame, shown=False)
             every = blaming.watch(part.trace, every)
 
         def told(report: Report) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
@@ -12,12 +13,12 @@ import click
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
-from biotrail.converters.analysis.blame.blame import Course
-from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison
+from biotrail.converters.analysis.blame.blame import Course, by_slot
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison, pooled
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
-from biotrail.converters.analysis.diff.side import pooled
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.recorder.output.output import make_directory
 from biotrail.recorder.schema.errors import OutputError, ProbeError
@@ -51,86 +52,79 @@ class TwoSides(WithBlame):
         return super().parse_args(ctx, args)
 
 
+@dataclass(frozen=True)
+class DiffOptions:
+    cut: Cut = added(choice_options)
+    equal: tuple[str, ...] = option(
+        "--equal",
+        multiple=True,
+        type=values.FileName(),
+        metavar="LOG",
+        help="A run of one load in one state, which shows how much runs differ: give three or "
+        "more.",
+    )
+    record: int | None = option(
+        "--record",
+        type=units.Count(LEAST_RUNS, MOST_RUNS),
+        metavar="N",
+        help="Record N runs of each of two commands first, in turn: diff --record N -- A… -- B…",
+    )
+    output: str = option(
+        "--output",
+        "-o",
+        type=values.FileName(),
+        default="diff-runs",
+        show_default=True,
+        metavar="DIR",
+        help="Directory for the runs of --record; without runs in it.",
+    )
+    record_option: tuple[str, ...] = option(
+        "--record-option",
+        multiple=True,
+        type=values.Text(),
+        metavar="OPTION",
+        help="An option for `record`, in one word: --record-option=--device=sda.",
+    )
+    device_a: str | None = option(
+        "--device-a",
+        type=values.Name(),
+        metavar="DEV",
+        help="Compare this device of A only, with --device-b.",
+    )
+    device_b: str | None = option(
+        "--device-b",
+        type=values.Name(),
+        metavar="DEV",
+        help="The device of B that --device-a is compared with. Default: the same.",
+    )
+    confidence: float = option(
+        "--confidence",
+        type=values.Percent(50, MOST_PER_CENT),
+        default=100 * CONFIDENCE,
+        show_default=True,
+        help="Confidence level of each interval, in per cent: 50 to 99.9.",
+    )
+    seed: int = option(
+        "--seed",
+        type=units.Count(0),
+        default=0,
+        show_default=True,
+        help="Seed of the random draws from which the intervals are estimated.",
+    )
+    blame: str | None = added(
+        blame_option("Also compare who waited for whom: victims and culprits")
+    )
+    reading: Reading = added(reading_options())
+    everything: bool = option(
+        "--all", is_flag=True, help="Print every figure, not only the main ones."
+    )
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+
+
 @click.command(cls=TwoSides)
 @click.argument("logs", metavar="A... [--] B...", nargs=-1, type=values.FileName())
-@choice_options
-@click.option(
-    "--equal",
-    multiple=True,
-    type=values.FileName(),
-    metavar="LOG",
-    help="A run of one load in one state, which shows how much runs differ: give three or more.",
-)
-@click.option(
-    "--record",
-    type=units.Count(LEAST_RUNS, MOST_RUNS),
-    metavar="N",
-    help="Record N runs of each of two commands first, in turn: diff --record N -- A… -- B…",
-)
-@click.option(
-    "--output",
-    "-o",
-    type=values.FileName(),
-    default="diff-runs",
-    show_default=True,
-    metavar="DIR",
-    help="Directory for the runs of --record; without runs in it.",
-)
-@click.option(
-    "--record-option",
-    multiple=True,
-    type=values.Text(),
-    metavar="OPTION",
-    help="An option for `record`, in one word: --record-option=--device=sda.",
-)
-@click.option(
-    "--device-a",
-    type=values.Name(),
-    metavar="DEV",
-    help="Compare this device of A only, with --device-b.",
-)
-@click.option(
-    "--device-b",
-    type=values.Name(),
-    metavar="DEV",
-    help="The device of B that --device-a is compared with. Default: the same.",
-)
-@click.option(
-    "--confidence",
-    type=values.Percent(50, MOST_PER_CENT),
-    default=100 * CONFIDENCE,
-    show_default=True,
-    help="Confidence level of each interval, in per cent: 50 to 99.9.",
-)
-@click.option(
-    "--seed",
-    type=units.Count(0),
-    default=0,
-    show_default=True,
-    help="Seed of the random draws from which the intervals are estimated.",
-)
-@blame_option("Also compare who waited for whom: victims and culprits")
-@reading_options()
-@click.option(
-    "--all", "everything", is_flag=True, help="Print every figure, not only the main ones."
-)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def command(
-    logs: tuple[str, ...],
-    cut: Cut,
-    equal: tuple[str, ...],
-    record: int | None,
-    output: str,
-    record_option: tuple[str, ...],
-    device_a: str | None,
-    device_b: str | None,
-    confidence: float,
-    seed: int,
-    blame: str | None,
-    reading: Reading,
-    everything: bool,
-    as_json: bool,
-) -> None:
+@gathered(DiffOptions, "asked")
+def command(logs: tuple[str, ...], asked: DiffOptions) -> None:
     """Compare recordings B with recordings A, and mark what changed by more than runs differ.
 
     For each device (by name) and operation: rates, sizes, merges, errors, and mean and
@@ -154,29 +148,28 @@ def command(
     biotrail diff --json a.biotrail b.biotrail | jq '.devices[].operations[].figures[] | select(.changed)'
     """  # noqa: D301, E501 - \b is click's mark for text that keeps its lines
     behind = click.get_current_context().meta.get(_BEHIND)
-    if record is None:
-        if record_option:
+    if asked.record is None:
+        if asked.record_option:
             raise click.UsageError("--record-option goes with --record")
         sides = _sides(logs, behind)
     else:
         if logs:
             raise click.UsageError("--record makes the recordings: give commands only, after --")
-        sides = alternate(divided(behind or ()), record, output, record_option)
+        sides = alternate(divided(behind or ()), asked.record, asked.output, asked.record_option)
     if sides[0] == sides[1] == ("-",):
         raise click.UsageError("only one of A and B can be standard input")
-    if device_b is not None and device_a is None:
-        device_a = device_b
-    parts = [_read(side, cut, reading, blame) for side in sides]
-    runs = _read(equal, cut, reading, blame) if equal else []
+    parts = [_read(side, asked) for side in sides]
+    runs = _read(asked.equal, asked) if asked.equal else []
     known = [run.log_id for side in (*parts, runs) for run in side if run.log_id.strip("0")]
-    if equal and len(set(known)) < len(known):
+    if asked.equal and len(set(known)) < len(known):
         raise click.UsageError("--equal takes runs that are neither in A nor in B, each once")
     by_runs = min(map(len, parts)) >= LEAST_RUNS or len(runs) >= LEAST_RUNS
     several = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
     a, b = (pooled(side, several and not by_runs) for side in parts)
-    comparison = Comparison(a, b, confidence=confidence / 100, seed=seed, equal=runs)
-    diff = comparison.diff(_pairs(comparison, device_a, device_b or device_a))
-    if as_json:
+    comparison = Comparison(a, b, confidence=asked.confidence / 100, seed=asked.seed, equal=runs)
+    device_a = asked.device_b if asked.device_a is None else asked.device_a
+    diff = comparison.diff(_pairs(comparison, device_a, asked.device_b or device_a))
+    if asked.as_json:
         from biotrail.converters.analysis.diff.tree import as_dict
 
         say_json(as_dict(diff), indent=2)
@@ -189,7 +182,7 @@ def command(
             logs[0] + (f" and {units.plural(len(logs) - 1, 'more log')}" if logs[1:] else "")
             for logs in sides
         ]
-        for part in diff_parts(diff, names, screen.width, everything):
+        for part in diff_parts(diff, names, screen.width, asked.everything):
             screen.print(part)
             screen.print()
 
@@ -225,10 +218,10 @@ def alternate(
     A and B take turns in pairs, so that what changes with time changes both; which of a pair is
     first is drawn.
     """
-    for option in options:
-        if not option.startswith("-") or option.startswith(_OURS) or option == "--":
+    for one in options:
+        if not one.startswith("-") or one.startswith(_OURS) or one == "--":
             raise click.BadParameter(
-                f"{option!r}: one option in one word, and not where a log goes to",
+                f"{one!r}: one option in one word, and not where a log goes to",
                 param_hint="--record-option",
             )
     make_directory(directory)
@@ -285,23 +278,26 @@ def _sides(
     return tuple(found[0].paths), tuple(found[1].paths)
 
 
-def _read(side: tuple[str, ...], cut: Cut, reading: Reading, blame: str | None) -> list[Recording]:
+def _read(side: tuple[str, ...], asked: DiffOptions) -> list[Recording]:
+    cut, blame = asked.cut, asked.blame
+
     def read(one: InputRecording) -> Recording:
         source = cut_of(one.again, cut)
         trace = source.trace
-        blaming = None if blame is None else Blaming.by(one.again, cut, blame)
+        blaming = None if blame is None else Blaming(one.again, cut, blame)
         with progress(trace, f"reading {os.path.basename(one.paths[0])}") as windows:
             every = windows if blaming is None else blaming.watch(trace, windows)
             recording = read_slots(trace, source.chosen(every))
         if blaming is not None:
             slots = recording.slots
             course = Course(slots.origin, slots.width, len(recording.times))
-            slots.blame = blaming.by_slot(course)
+            _, second = blaming.second(course=course)
+            slots.blame = by_slot(second, course)
         for line in [*source.lines(), *tallies.loss_lines(trace)]:
             say(f"biotrail: {one.name}: {line}", err=True)
         return recording
 
-    with recordings(side, reading, twice=cut.needs_file() or blame is not None) as found:
+    with recordings(side, asked.reading, twice=cut.needs_file() or blame is not None) as found:
         return [figures for _, figures in of_each(found, read)]
 
 
@@ -313,14 +309,14 @@ def _pairs(
         return None
     chosen = []
     known = comparison.a.devices(), comparison.b.devices()
-    for name, names, option in zip(
+    for name, names, hint in zip(
         (name_a, name_b), known, ("--device-a", "--device-b"), strict=True
     ):
         plain = name.removeprefix("/dev/").removeprefix("mapper/")
         if plain not in names:
             there = ", ".join(names) or "no device"
             raise click.BadParameter(
-                f"{name} has no I/O in that recording; it has I/O on {there}", param_hint=option
+                f"{name} has no I/O in that recording; it has I/O on {there}", param_hint=hint
             )
         chosen.append(plain)
     return [(chosen[0], chosen[1])]

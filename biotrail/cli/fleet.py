@@ -200,7 +200,20 @@ def report(places: tuple[str, ...], fleet: FleetOptions) -> None:
 
         say_json(as_dict(made), indent=2)
     elif fleet.page is not None:
-        _write_page(made, fleet.page, fleet.force)
+        from biotrail import __version__
+        from biotrail.converters.analysis.page.data import fleet_data
+        from biotrail.converters.analysis.page.html import page
+        from biotrail.converters.lifecycles.meanings import MEANINGS
+        from biotrail.text.fleet import head
+
+        title = f"{units.plural(len(made.hosts), 'host')}: biotrail fleet report"
+        about = "; ".join(head(made))
+        words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
+        with output.replacing(fleet.page, force=fleet.force) as stream:
+            text = page("fleet", title, {**fleet_data(made), "words": words})
+            stream.write(text.encode("utf-8", "replace"))
+        size = units.size(os.stat(fleet.page).st_size)
+        say(f"wrote {fleet.page} ({size}): open it in a browser; it needs no network")
     else:
         from biotrail.text.columns import console
         from biotrail.text.fleet import parts
@@ -234,20 +247,3 @@ def _made(places: Sequence[str], fleet: FleetOptions, table: HostsTable) -> "Fle
         others = f"; {units.plural(more, 'more file')} likewise" if more else ""
         raise ConversionError(f"none of the files could be read: {first.file}: {first.why}{others}")
     return make_report(part, fleet.by, CONFIDENCE, fleet.blame)
-
-
-def _write_page(made: "FleetReport", target: str, force: bool) -> None:
-    from biotrail import __version__
-    from biotrail.converters.analysis.page.data import fleet_data
-    from biotrail.converters.analysis.page.html import page
-    from biotrail.converters.lifecycles.meanings import MEANINGS
-    from biotrail.text.fleet import head
-
-    title = f"{units.plural(len(made.hosts), 'host')}: biotrail fleet report"
-    about = "; ".join(head(made))
-    words = {"version": __version__, "title": title, "about": about, "stages": MEANINGS}
-    with output.replacing(target, force=force) as stream:
-        text = page("fleet", title, {**fleet_data(made), "words": words})
-        stream.write(text.encode("utf-8", "replace"))
-    size = units.size(os.stat(target).st_size)
-    say(f"wrote {target} ({size}): open it in a browser; it needs no network")

@@ -2,12 +2,14 @@
 """`biotrail hist`: histograms and heat maps of latency, size and queue depth."""
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import click
 import numpy as np
 
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of, read_lines
+from biotrail.cli.options.gathering import added, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -54,57 +56,49 @@ NAMES = {
 """Units as bcc's tools print them."""
 
 
+@dataclass(frozen=True)
+class HistOptions:
+    stage: str | None = option(
+        "--stage",
+        type=click.Choice(STAGES, case_sensitive=False),
+        metavar="STAGE",
+        help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
+    )
+    size: bool = option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
+    depth: bool = option(
+        "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
+    )
+    pairs: bool = option(
+        "--pairs",
+        is_flag=True,
+        help="Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
+    )
+    linear: str | None = option(
+        "--linear",
+        type=values.Text(),
+        metavar="STEP",
+        help="Buckets of this width: 100us, 4K, 8 (default: log2).",
+    )
+    heatmap: bool = option(
+        "--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map."
+    )
+    unit: str | None = option(
+        "--in",
+        type=click.Choice(sorted(NAMES)),
+        metavar="UNIT",
+        help="Unit of the buckets: us (default), ns or ms; with --size kbytes (default) or bytes.",
+    )
+    order: Order | None = added(sort_option("device, then operation"))
+    limit: int | None = added(limit_option("all"))
+    cut: Cut = added(choice_options)
+    reading: Reading = added(reading_options(labels=True))
+    as_json: bool = option("--json", is_flag=True, help="Print one JSON object (docs/hist.md).")
+
+
 @click.command()
 @logs_argument
-@click.option(
-    "--stage",
-    type=click.Choice(STAGES, case_sensitive=False),
-    metavar="STAGE",
-    help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
-)
-@click.option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
-@click.option(
-    "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
-)
-@click.option(
-    "--pairs",
-    is_flag=True,
-    help="Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
-)
-@click.option(
-    "--linear",
-    type=values.Text(),
-    metavar="STEP",
-    help="Buckets of this width: 100us, 4K, 8 (default: log2).",
-)
-@click.option("--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map.")
-@click.option(
-    "--in",
-    "unit",
-    type=click.Choice(sorted(NAMES)),
-    metavar="UNIT",
-    help="Unit of the buckets: us (default), ns or ms; with --size kbytes (default) or bytes.",
-)
-@sort_option("device, then operation")
-@limit_option("all")
-@choice_options
-@reading_options(labels=True)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object (docs/hist.md).")
-def command(
-    logs: tuple[str, ...],
-    stage: str | None,
-    size: bool,
-    depth: bool,
-    pairs: bool,
-    linear: str | None,
-    heatmap: bool,
-    unit: str | None,
-    order: Order | None,
-    limit: int | None,
-    cut: Cut,
-    reading: Reading,
-    as_json: bool,
-) -> None:
+@gathered(HistOptions, "asked")
+def command(logs: tuple[str, ...], asked: HistOptions) -> None:
     """Draw histograms of the latency, size or queue depth of the I/Os in LOGs.
 
     One histogram for each device and operation, with buckets that are powers of two as bcc's
@@ -122,15 +116,16 @@ def command(
     biotrail hist --sort p99 -n 3 disk.biotrail
     biotrail hist softirq.biotrail              # recorded by biotrail pairs
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    asked = {
-        Measure.LATENCY: stage is not None,
-        Measure.SIZE: size,
-        Measure.DEPTH: depth,
-        Measure.PAIRS: pairs,
+    given = {
+        Measure.LATENCY: asked.stage is not None,
+        Measure.SIZE: asked.size,
+        Measure.DEPTH: asked.depth,
+        Measure.PAIRS: asked.pairs,
     }
-    if sum(asked.values()) > 1:
+    if sum(given.values()) > 1:
         raise click.UsageError("--stage, --size, --depth and --pairs are questions: ask one")
-    measure = next((one for one, given in asked.items() if given), None)
+    measure = next((one for one, is_given in given.items() if is_given), None)
+    unit, cut = asked.unit, asked.cut
 
     def read(one: InputRecording) -> tuple[Trace, Histograms, str]:
         source = cut_of(one.again, cut)
@@ -141,8 +136,8 @@ def command(
         if unit is not None and unit not in known:
             raise click.UsageError(f"{here} has the units {', '.join(known)}, not {unit}")
         chosen = unit or next(iter(known))
-        scale = Scale(_step(here, linear, known[chosen]))
-        question = Question(here, stage or Q2C, known[chosen], scale, heatmap)
+        scale = Scale(_step(here, asked.linear, known[chosen]))
+        question = Question(here, asked.stage or Q2C, known[chosen], scale, asked.heatmap)
         choice = cut.choice(context)
         found = Histograms(context, choice, question)
         for window in trace.lifecycles():
@@ -150,21 +145,19 @@ def command(
         choice.check(found.devices)
         return trace, found, NAMES[chosen]
 
-    with recordings(logs, reading, twice=cut.needs_file()) as found:
+    how = asked.order, asked.limit or 0
+    with recordings(logs, asked.reading, twice=cut.needs_file()) as found:
         drawings = of_each(found, read)
-    if as_json:
-        each = [(one, as_dict(*drawn, order, limit or 0)) for one, drawn in drawings]
+    if asked.as_json:
+        each = [(one, as_dict(*drawn, *how)) for one, drawn in drawings]
         say_json(as_one_object(each, format=FORMAT), indent=2)
         return
     for trace, drawn, name in headed(drawings):
-        say_all([*hist_text.lines(trace, drawn, name, order, limit or 0), *read_lines(trace)])
+        say_all([*hist_text.lines(trace, drawn, name, *how), *read_lines(trace)])
 
 
 def _step(measure: Measure, linear: str | None, width: int) -> int:
-    """Return the width of linear buckets in units of `width` (ns, bytes or I/Os); 0: log2 buckets.
-
-    linear: the value of --linear; None: not given. Raises click.UsageError.
-    """
+    """Return the width of linear buckets in units of `width` (ns, bytes, I/Os); 0: log2 buckets."""
     if linear is None:
         return 0
     if measure in (Measure.LATENCY, Measure.PAIRS):

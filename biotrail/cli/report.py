@@ -207,7 +207,7 @@ def _read(one: InputRecording, asked: ReportOptions) -> RecordingReport:
     if asked.blame is not None:
         from biotrail.cli.options.blame_reading import Blaming
 
-        blaming = Blaming.by(one.again, asked.cut, asked.blame)
+        blaming = Blaming(one.again, asked.cut, asked.blame)
     with progress(source.trace, f"reading {one.label}".rstrip()) as windows:
         every = windows if blaming is None else blaming.watch(source.trace, windows)
         interval_ns = round((asked.interval or 0) * 1e9)

@@ -23,8 +23,7 @@ from biotrail.cli.options.recordings import (
 )
 from biotrail.cli.reporting import slowest
 from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
-from biotrail.converters.analysis.slow.slow import Slowest, Wanted
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.slow import Slowest, SlowestPairs, Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone, pairs_in
 from biotrail.recorder.output import output
@@ -181,20 +180,29 @@ def command(logs: tuple[str, ...], asked: SlowOptions) -> None:
 def _ios_or_calls(
     given: Sequence[InputRecording], asked: SlowOptions, guest: "Guest | None"
 ) -> tuple[list[_Found], Path | None]:
-    """Find the slowest of all recordings, and what was around each, by reading each twice.
-
-    Returns what was found, and the path of the trace that was written.
-    """
+    """Read each recording twice; return what was found, and the path of a trace of it."""
     cut = asked.cut
 
     def find(one: InputRecording) -> Slowest | SlowestCalls:
         wanted = Wanted(asked.most, asked.over_ns, asked.failed)
         if asked.calls:
-            return slowest.find_calls(
-                cut_of(one.again, cut), WantedCalls(**vars(wanted), every=asked.all_calls)
-            )
+            opened = cut_of(one.again, cut)
+            if not opened.trace.context.path_parts & {"time", "wait"}:
+                raise ConversionError(
+                    "this log does not say how long calls took: record again with biotrail record "
+                    "--path"
+                )
+            calls = SlowestCalls(opened.trace, WantedCalls(**vars(wanted), every=asked.all_calls))
+            for window in opened.chosen(opened.trace.lifecycles()):
+                calls.add(window)
+            return calls
         trace = limiting(one.again, cut)()
-        return slowest.find(trace, wanted, cut.choice(trace.context))
+        choice = cut.choice(trace.context)
+        ios = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
+        for _ in trace.lifecycles(on_window=ios.watch):
+            pass
+        choice.check(ios.devices)
+        return ios
 
     findings = of_each(given, find)
     if len(findings) > 1:  # of each recording those that are among the slowest of all

@@ -23,8 +23,8 @@ from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
-from biotrail.text import units, values
-from biotrail.text.printing import say, say_all, say_json
+from biotrail.text import values
+from biotrail.text.printing import say_all, say_json
 from biotrail.text.rows import Order, first, limit_option, sort_option
 from biotrail.text.stacks import as_dict, notes, ranked, text_lines
 
@@ -124,7 +124,9 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
         say_json(as_one_object(each))
     elif asked.flame is not None:
         traces = [(one, source.trace, table) for one, (source, table) in tables]
-        _write_flame(asked.flame, traces, asked.weight, asked.force)
+        from biotrail.cli.reporting import flame_graph
+
+        flame_graph.write(asked.flame, traces, asked.weight, asked.force)
     elif asked.as_folded:
         for one, (source, table) in tables:
             stacks, by = source.trace.stacks.all(), asked.weight
@@ -147,29 +149,6 @@ def command(logs: tuple[str, ...], asked: StacksOptions) -> None:
 def _read(one: InputRecording, cut: Cut, percentiles: bool) -> tuple[Opened, StackTable]:
     source = cut_of(one.again, cut)
     return source, gather(source.trace, source.chosen, percentiles)
-
-
-def _write_flame(
-    target: str, tables: list[tuple[InputRecording, Trace, StackTable]], by: Weight, force: bool
-) -> None:
-    from biotrail.cli.reporting import flame_graph
-    from biotrail.converters.analysis.stacks.flame import Recorded
-
-    name = units.plural(len(tables), "recording")
-    if len(tables) == 1:
-        name = tables[0][0].file_name
-    recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in tables]
-    lines = [
-        line
-        for one, trace, table in tables
-        for line in one.about(notes(trace, table, trace.stacks.all()))
-    ]
-    with terminated_as_interrupted():
-        path = flame_graph.write(target, name, recorded, by, lines, force)
-    size = units.size(path.stat().st_size)
-    say(f"wrote {path} ({size}): open it in a browser; it needs no network")
-    for line in lines:
-        say(f"biotrail: {line}", err=True)
 
 
 def gather(trace: Trace, chosen: Chosen = iter, percentiles: bool = False) -> StackTable:

@@ -42,23 +42,14 @@ class Watch:
     """Shows snapshots until the recording ends, or `count` of them and then stops the recorder."""
 
     def __init__(
-        self,
-        source: LiveSource,
-        recorder: Recorder,
-        show: Show,
-        interval: int,
-        count: int | None,
-        *,
-        include_ambiguous: bool = False,
-        blame: str | None = None,
-        every_call: bool = False,
+        self, source: LiveSource, recorder: Recorder, show: Show, asked: "TopOptions"
     ) -> None:
-        """interval: ns. count: number of snapshots; None: until the recording ends."""
         self._source, self._recorder, self._show_snapshot = source, recorder, show
-        self._trace = LiveTrace(source, include_ambiguous=include_ambiguous)
-        self._live = Live(self._trace.context, interval, blame, every_call)
+        self._trace = LiveTrace(source, include_ambiguous=asked.include_ambiguous)
+        interval = round(asked.interval * 1e9)
+        self._live = Live(self._trace.context, interval, asked.blame, asked.all_calls)
         self._used = self._cpu_times()
-        self._left = count
+        self._left = asked.count
         self._end = 0
         source.on_idle = self._idle
 
@@ -216,16 +207,7 @@ def command(asked: TopOptions) -> int:
             show: Show = partial(_say, asked.limit or 0, asked.order)
             if not asked.as_json:
                 show = drawing.enter_context(screen(recorder.stop, asked.limit, asked.order))
-            Watch(
-                source,
-                recorder,
-                show,
-                round(asked.interval * 1e9),
-                asked.count,
-                include_ambiguous=asked.include_ambiguous,
-                blame=asked.blame,
-                every_call=asked.all_calls,
-            ).run()
+            Watch(source, recorder, show, asked).run()
             source.join()
             tee.drain()
         return recorder.outcome()

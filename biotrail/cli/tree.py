@@ -22,9 +22,8 @@ from biotrail.cli.options.recordings import (
 )
 from biotrail.converters.analysis.choosing.choosing import matches
 from biotrail.converters.analysis.lives import Functions, Merged
-from biotrail.converters.analysis.stacks.flame import Side, flame_of
+from biotrail.converters.analysis.stacks.flame import Side, flame_of, svg
 from biotrail.converters.analysis.stacks.stacks import Weight
-from biotrail.converters.analysis.stacks.svg import svg
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.sites.lives import LifeReader
 from biotrail.converters.sites.tables import follows
@@ -154,10 +153,7 @@ class TreeOptions:
         return self.merge or (found.count != 1 and not picked)
 
     def check(self) -> None:
-        """Raise click.UsageError if options contradict each other.
-
-        Raises OutputError if the flame graph's file exists and may not be replaced.
-        """
+        """Raise click.UsageError or, for a file that may not be replaced, OutputError."""
         if self.merge + self.functions + self.as_folded + (self.flame is not None) > 1:
             raise click.UsageError("--merged, --functions, --folded and --flame: give one of them")
         if self.as_json and (self.as_folded or self.flame is not None):

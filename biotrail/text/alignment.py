@@ -17,7 +17,16 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
     """Return a line for each log, notes on its clocks, and what is not known of them all."""
     (reference,) = [log for log in logs if log[2] is None]
     found = [f"times are those of {reference[0]}; the others lined up with it:"]
-    found += [f"  {label}: {_how(alignment)}" for label, _, alignment in logs if alignment]
+    for label, _, alignment in logs:
+        if alignment is None:
+            continue
+        doubt = units.duration(alignment.uncertainty)
+        how = f"by wall clock, within {doubt} as far as the logs tell"
+        if isinstance(alignment, ByRequests):
+            how = f"by requests that both recorded, within {doubt}"
+        elif alignment.same_boot:
+            how = "the same boot, so the same clock: exact"
+        found.append(f"  {label}: {how}")
     for label, clocks, alignment in logs:
         found += [f"  note: {label}: {text}" for text in _notes(clocks, alignment, reference)]
     others = [label for label, _, alignment in logs if alignment and not alignment.same_boot]
@@ -27,15 +36,6 @@ def alignment_lines(logs: Sequence[Log]) -> list[str]:
             "apart while recording, which no log shows (with NTP mostly below some ms)"
         )
     return found
-
-
-def _how(alignment: Alignment) -> str:
-    if isinstance(alignment, ByRequests):
-        return f"by requests that both recorded, within {units.duration(alignment.uncertainty)}"
-    if alignment.same_boot:
-        return "the same boot, so the same clock: exact"
-    doubt = units.duration(alignment.uncertainty)
-    return f"by wall clock, within {doubt} as far as the logs tell"
 
 
 def _notes(clocks: Clocks, alignment: Alignment | None, reference: Log) -> list[str]:

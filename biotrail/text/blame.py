@@ -9,17 +9,21 @@ from rich.table import Table
 
 from biotrail.converters.analysis.blame.bases import ENOUGH
 from biotrail.converters.analysis.blame.blame import TELLING_NS
+from biotrail.converters.analysis.blame.experiment import LEAST_IOS, SKIP_NS
 from biotrail.converters.analysis.blame.tree import (
     OTHERS,
     Blamed,
+    CallTruth,
     CallVictim,
+    Experiment,
     Kind,
     Part,
+    Share,
+    Truth,
     Victim,
     Without,
 )
 from biotrail.converters.analysis.distributions.keys import RECORDER
-from biotrail.text import blame_experiment as experiment_text
 from biotrail.text import units
 from biotrail.text.columns import Column, block, columns_of, table, with_more
 from biotrail.text.rows import first
@@ -99,7 +103,7 @@ def parts(
         yield with_more(matrix("Where the time of calls went", heads, of_calls, width), more)
         yield block(_call_sentences(calls))
     if blamed.experiment is not None:
-        yield from experiment_text.parts(blamed.experiment, width, most)
+        yield from _experiment(blamed.experiment, width, most)
     yield block(_notes(blamed, path_parts))
 
 
@@ -223,10 +227,7 @@ def whose(victim: Victim, culprit: str, of_operations: bool) -> str:
 
 
 def without_them(victim: Victim, told: Without) -> str:
-    """Return what the mean and the 99th percentile of a victim would be without a culprit.
-
-    The percentile is left out where it would be longer: others' I/O stays.
-    """
+    """Return what the mean and, if it is not longer, the p99 would be without a culprit."""
     between = ""
     if told.between_ns is not None:
         low, high = map(units.duration, told.between_ns)
@@ -313,3 +314,90 @@ def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
             "kworker and jbd2 write what others asked for: biotrail record --path tells for whom"
         )
     return found
+
+
+# The experiment: what victims took while the suspect stood, beside blame's answer.
+
+
+def _experiment(found: Experiment, width: int, limit: int) -> Iterator[RenderableType]:
+    times = units.plural(max(found.periods, found.wanted), "time")
+    times = f"{found.periods} of {times}" if found.periods < found.wanted else times
+    title = f"The experiment: {found.label} stood {times}, {units.duration(found.stood_ns)} in all"
+    if found.victims:
+        victims, more = first(found.victims, limit)
+        heads = columns_of(
+            "victim < | I/Os, it runs @2 | it stands @2 | mean, it runs | it stands | "
+            "truth (95 %) | blamed"
+        )
+        rows = [
+            [one.name, *_states(one), _truth(one.truth), _beside(one.blamed)] for one in victims
+        ]
+        yield with_more(table(title, heads, rows, width), more, "victim")
+    if found.calls:
+        calls, more = first(found.calls, limit)
+        heads = columns_of(
+            "victim < | call < | calls, it runs @2 | it stands @2 | mean, it runs | "
+            "it stands | truth (95 %) | of that a CPU | waits (95 %) | blamed"
+        )
+        rows = [
+            [
+                *(one.name, one.call, *_states(one), _truth(one.truth)),
+                *(units.percent(one.cpu.share, 0), _truth(one.waits), _beside(one.blamed)),
+            ]
+            for one in calls
+        ]
+        yield with_more(table("The experiment, by calls", heads, rows, width), more)
+    yield block(_experiment_words(found, title))
+
+
+def _states(one: Truth | CallTruth) -> list[str]:
+    return [
+        units.count(one.running.count),
+        units.count(one.standing.count),
+        units.duration(one.running.mean_ns),
+        units.duration(one.standing.mean_ns),
+    ]
+
+
+def _truth(one: Share) -> str:
+    if one.between is None:
+        return f"{units.percent(one.share, 0)} (?)"
+    low, high = (f"{100 * end:.0f}" for end in one.between)
+    return f"{units.percent(one.share, 0)} ({low} to {high})"
+
+
+def _beside(blamed: float | None) -> str:
+    return _NONE if blamed is None else units.percent(blamed, 0)
+
+
+def _experiment_words(found: Experiment, title: str) -> list[str]:
+    lines = []
+    if not found.victims and not found.calls:
+        lines.append(f"{title}. Nobody has {LEAST_IOS} I/Os both while it stood and while it ran.")
+    for one in found.victims:
+        between = one.truth.between
+        if between is None or between[0] <= 0 <= between[1]:
+            continue
+        mean, now = units.duration(one.standing.mean_ns), units.duration(one.running.mean_ns)
+        does = f"makes {one.name} wait: {units.percent(one.truth.share, 0)} of its time"
+        if one.truth.share < 0:
+            does = f"makes {one.name}'s I/O faster"
+        lines.append(f"* {found.label} {does}. Without it the mean was {mean} instead of {now}.")
+    if found.victims and not lines:
+        lines.append(f"* It is not seen that {found.label} makes anybody's I/O slower or faster.")
+    lines.append(
+        f"the experiment: the first {units.duration(SKIP_NS)} of each period are left out, and "
+        "periods compared with those beside them; all tables above are of the time in which the "
+        f"suspect ran: {units.plural(found.left_out, 'I/O')} of other times left out"
+    )
+    if found.idle:
+        lines.append("it had no I/O: what it costs others is the CPU's, or something else's")
+    elif not found.parties:
+        lines.append("no culprit of the table is the suspect alone: see --by")
+    else:
+        lines.append(f"blamed: what is behind {', '.join(found.parties)}")
+    if found.with_others:
+        lines.append(f"{', '.join(found.with_others)}: others have this name, too, and went on")
+    if found.few:
+        lines.append(f"{found.few} victims or calls of theirs: fewer than {LEAST_IOS} in a state")
+    return lines

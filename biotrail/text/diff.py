@@ -12,7 +12,6 @@ from biotrail.converters.analysis.diff.tree import (
     Diff,
     Figure,
     PairDiff,
-    SideReport,
 )
 from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
@@ -76,7 +75,22 @@ def _head(diff: Diff, names: Sequence[str]) -> list[str]:
             f"{letter}: {name}: {side.host}, kernel {side.kernel}; from "
             f"{side.begin or 'an unknown time'}, {units.duration(side.span_ns)}"
         )
-        found += [f"   {line}" for line in _remarks(side, diff.by_runs)]
+        if not side.blocks and not diff.by_runs:
+            found.append("   too short for intervals (record 0.3 s or longer)")
+        if side.lost_records:
+            found.append(f"   {units.plural(side.lost_records, 'event')} lost while recording")
+        if side.left_out:
+            left = units.plural(side.left_out, "bio and request", "bios and requests")
+            found.append(f"   {left} of further devices and operations not compared")
+        if 0 < side.calls_ns < side.span_ns:
+            timed = units.duration(side.calls_ns)
+            found.append(f"   calls were timed for {timed} only, to which their rates refer")
+        if side.calls_left_out:
+            left = units.plural(side.calls_left_out, "call")
+            found.append(f"   {left} of further names not compared")
+        if side.pairs_left_out:
+            left = units.plural(side.pairs_left_out, "pair")
+            found.append(f"   {left} of further values of --by compared with all pairs alone")
     if diff.a.log_id == diff.b.log_id and diff.a.log_id.strip("0"):
         found.append("A and B are the same recording, or parts of it")
     for option, (a, b) in diff.unlike_options.items():
@@ -93,27 +107,6 @@ def _head(diff: Diff, names: Sequence[str]) -> list[str]:
             "all runs of one side were before those of the other: what changed meanwhile counts as "
             "a change (diff --record alternates runs)"
         )
-    return found
-
-
-def _remarks(side: SideReport, by_runs: bool) -> list[str]:
-    found = []
-    if not side.blocks and not by_runs:
-        found.append("too short for intervals (record 0.3 s or longer)")
-    if side.lost_records:
-        found.append(f"{units.plural(side.lost_records, 'event')} lost while recording")
-    if side.left_out:
-        left = units.plural(side.left_out, "bio and request", "bios and requests")
-        found.append(f"{left} of further devices and operations not compared")
-    if 0 < side.calls_ns < side.span_ns:
-        timed = units.duration(side.calls_ns)
-        found.append(f"calls were timed for {timed} only, to which their rates refer")
-    if side.calls_left_out:
-        left = units.plural(side.calls_left_out, "call")
-        found.append(f"{left} of further names not compared")
-    if side.pairs_left_out:
-        left = units.plural(side.pairs_left_out, "pair")
-        found.append(f"{left} of further values of --by compared with all pairs alone")
     return found
 
 

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from biotrail.converters.analysis.stacks.stacks import (
-    BUCKETS,
     NO_OFFSET,
     Callers,
     Group,
@@ -20,6 +19,7 @@ from biotrail.text import tallies, units
 from biotrail.text.rows import Order, first, left_out
 
 _BAR = 40
+_SUMS = ("bios", "bytes", "ended", "doubtful", "latency_ns")
 _US_BITS = 10
 """log2 of the first printed bucket's end: 1024 ns, which is shown as a microsecond."""
 
@@ -140,33 +140,31 @@ def as_dict(
     groups = ranked(grouped(table.callers(), stacks, by, offsets=offsets), order)
     shown, more = first(groups, limit)
     return {
-        "stacks": [_group(group) for group in shown],
+        "stacks": [
+            {
+                "comm": group.sums.comm,
+                "kernel": [_frame(frame) for frame in group.stack.kernel],
+                "user": [_frame(frame) for frame in group.stack.user],
+                "missing": group.stack.missing,
+                "stacks": group.stacks,
+                **{name: getattr(group.sums, name) for name in _SUMS},
+                "histogram": [
+                    {
+                        "from_ns": 1 << bucket if bucket else 0,
+                        "to_ns": 1 << (bucket + 1),
+                        "bios": count,
+                    }
+                    for bucket, count in enumerate(group.sums.histogram.tolist())
+                    if count
+                ],
+            }
+            for group in shown
+        ],
         **({"stacks_left_out": more} if more else {}),
         "bios": sum(group.sums.bios for group in groups),
         "bytes": sum(group.sums.bytes for group in groups),
         "without_queue": table.without_queue,
         "notes": notes(trace, table, stacks),
-    }
-
-
-def _group(group: Group) -> dict[str, Any]:
-    sums, stack = group.sums, group.stack
-    return {
-        "comm": sums.comm,
-        "kernel": [_frame(frame) for frame in stack.kernel],
-        "user": [_frame(frame) for frame in stack.user],
-        "missing": stack.missing,
-        "stacks": group.stacks,
-        "bios": sums.bios,
-        "bytes": sums.bytes,
-        "ended": sums.ended,
-        "doubtful": sums.doubtful,
-        "latency_ns": sums.latency_ns,
-        "histogram": [
-            {"from_ns": 1 << bucket if bucket else 0, "to_ns": 1 << (bucket + 1), "bios": count}
-            for bucket, count in zip(range(BUCKETS), sums.histogram.tolist(), strict=True)
-            if count
-        ],
     }
 
 

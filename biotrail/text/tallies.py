@@ -2,7 +2,6 @@
 """Report in sentences what a log lost, what is damaged, and how certain the rest is."""
 
 from collections import Counter
-from collections.abc import Mapping
 from typing import Any
 
 from biotrail.converters.lifecycles.account import Pairing
@@ -107,13 +106,6 @@ def _why_not_recorded(trace: Trace, lost: int) -> str:
     return f" (the kernel ran no program for it, {why})"
 
 
-def certainty_line(one: str, many: str, counts: Mapping[str, int]) -> str:
-    """Return `1,000 bios: 990 exact, 10 incomplete`. one, many: the noun's singular and plural."""
-    total = units.plural(sum(counts.values()), one, many)
-    parts = [f"{units.count(n)} {certainty}" for certainty, n in counts.items() if n]
-    return total + (f": {', '.join(parts)}" if parts else "")
-
-
 def certainty_lines(trace: Trace) -> list[str]:
     account = trace.account
     if "sites" in trace.reader.header and not any(
@@ -123,20 +115,22 @@ def certainty_lines(trace: Trace) -> list[str]:
     doubtful = [
         units.plural(n, name.removesuffix("s")) for name, n in account.doubtful.items() if n
     ]
-    return [
-        certainty_line("bio", "bios", account.bios),
-        certainty_line("request", "requests", account.requests),
-        certainty_line("edge between them", "edges between them", account.edges),
-        *(
-            [
-                f"the latency of {' and of '.join(doubtful)} is in doubt (several I/Os fit one "
-                "completion), and in no figure"
-            ]
-            if doubtful
-            else []
-        ),
-        *pairing_lines(account.pairing),
-    ]
+    found = []
+    for one, many, counts in (
+        ("bio", "bios", account.bios),
+        ("request", "requests", account.requests),
+        ("edge between them", "edges between them", account.edges),
+    ):
+        parts = ", ".join(f"{units.count(n)} {certainty}" for certainty, n in counts.items() if n)
+        found.append(
+            units.plural(sum(counts.values()), one, many) + (f": {parts}" if parts else "")
+        )
+    if doubtful:
+        found.append(
+            f"the latency of {' and of '.join(doubtful)} is in doubt (several I/Os fit one "
+            "completion), and in no figure"
+        )
+    return found + pairing_lines(account.pairing)
 
 
 def pairing_lines(pairing: Pairing) -> list[str]:

@@ -94,21 +94,6 @@ def _parts(one: Waited) -> dict[str, int]:
     }
 
 
-def blame_lines(snapshot: Snapshot) -> list[str]:
-    minute = snapshot.minute.blame
-    if minute is None:
-        return []
-    found = [] if minute.everybody else [FILTERED]
-    if missing := minute.left_out.get("time_not_known"):
-        found.append(
-            f"{units.plural(missing, 'bio')} of the last minute waited for an unknown time"
-        )
-    if missing := minute.left_out.get("requests_too_long"):
-        requests = units.plural(missing, "request")
-        found.append(f"{requests} of more than a second are blamed for nothing")
-    return found
-
-
 _HEAD = 2
 _LATE_NS = 3_000_000_000
 """ns that the snapshot may be behind before the head says so."""
@@ -219,7 +204,14 @@ def _head(snapshot: Snapshot, cost: Cost) -> list[str]:
         )
     found += lines(verdict(snapshot.report)[:1])
     found += doubtful_lines([(snapshot.minute.total.bios, "of the last minute")])
-    found += blame_lines(snapshot)
+    if (blamed := snapshot.minute.blame) is not None:
+        found += [] if blamed.everybody else [FILTERED]
+        if missing := blamed.left_out.get("time_not_known"):
+            missed = units.plural(missing, "bio")
+            found.append(f"{missed} of the last minute waited for an unknown time")
+        if missing := blamed.left_out.get("requests_too_long"):
+            requests = units.plural(missing, "request")
+            found.append(f"{requests} of more than a second are blamed for nothing")
     if snapshot.calls_until_ns is not None:
         since = units.duration(max(now.end_ns - snapshot.calls_until_ns, 0))
         found.append(f"calls have not been timed for {since}, as that took too much: --call-budget")

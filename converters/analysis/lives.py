@@ -17,7 +17,6 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.sites.trees import (
     KIND_NAMES,
     ContextKind,
-    ContextRun,
     Life,
     Node,
     NodeKind,
@@ -130,23 +129,23 @@ def in_order(nodes: Iterable[Placed]) -> list[Placed]:
     return sorted(nodes, key=lambda one: (one.start.total / max(one.start.of.count, 1), -one.lives))
 
 
+@dataclass
 class Merged:
-    def __init__(self) -> None:
-        self.lives = 0
-        self.took = Figures()
-        """From birth to death of the lives that have both."""
-        self.spans = Figures()
-        """The time of each life that is known: from birth, or the first hit, to the last."""
-        self.hits = 0
-        self.unfinished = 0
-        self.alone = 0
-        """Returns whose entry is not recorded."""
-        self.lost = 0
-        """Lives during which records were lost, or for some of whose hits there was no room."""
-        self.left_out = 0
-        """Nodes of lives for which there was no room."""
-        self._contexts: dict[tuple[object, ...], MergedContext] = {}
-        self._nodes = 0
+    lives: int = 0
+    took: Figures = field(default_factory=Figures)
+    """From birth to death of the lives that have both."""
+    spans: Figures = field(default_factory=Figures)
+    """The time of each life that is known: from birth, or the first hit, to the last."""
+    hits: int = 0
+    unfinished: int = 0
+    alone: int = 0
+    """Returns whose entry is not recorded."""
+    lost: int = 0
+    """Lives during which records were lost, or for some of whose hits there was no room."""
+    left_out: int = 0
+    """Nodes of lives for which there was no room."""
+    _contexts: dict[tuple[object, ...], MergedContext] = field(default_factory=dict)
+    _nodes: int = 0
 
     def contexts(self) -> list[MergedContext]:
         return in_order(self._contexts.values())
@@ -163,43 +162,37 @@ class Merged:
         seen: dict[tuple[object, ...], int] = {}
         until = life.begin
         for run in life.contexts:
-            self._add_run(life, run, seen, run.begin - until)
-            until = max(until, run.end)
-
-    def _add_run(
-        self, life: Life, run: ContextRun, seen: dict[tuple[object, ...], int], waited: int
-    ) -> None:
-        """seen: number of contexts so far by key; this one is added."""
-        name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
-        like = run.kind, name, run.what
-        seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
-        key = (*like, seen[like])
-        context = self._contexts.get(key)
-        if context is None:
-            if not self._has_room(life, run.roots):
-                return
-            context = self._contexts[key] = MergedContext(run.kind, name, run.what, seen[like])
-        context.runs += 1
-        if context.last != self.lives:
-            context.last = self.lives
-            context.lives += 1
-            context.start.add(max(run.begin - life.begin, 0))
-        if waited > 0:
-            context.waited.add(waited)
-        context.took.add(run.end - run.begin)
-        rest = [(index, context.roots) for index in reversed(run.roots)]
-        while rest:
-            index, beside = rest.pop()
-            node = life.nodes[index]
-            place = node.name, node.kind != NodeKind.FRAME
-            found = beside.get(place)
-            if found is None:
-                if not self._has_room(life, [index]):
+            waited, until = run.begin - until, max(until, run.end)
+            name = run.comm if run.kind == ContextKind.TASK else KIND_NAMES[run.kind]
+            like = run.kind, name, run.what
+            seen[like] = min(seen.get(like, 0) + 1, _OCCURRENCES)
+            key = (*like, seen[like])
+            if key not in self._contexts:
+                if not self._has_room(life, run.roots):
                     continue
-                found = beside[place] = MergedNode(node.kind, node.name, node.module)
-            if found.add(node, self.lives):
-                found.start.add(max(node.begin - life.begin, 0))
-            rest += [(below, found.below) for below in reversed(node.below)]
+                self._contexts[key] = MergedContext(run.kind, name, run.what, seen[like])
+            context = self._contexts[key]
+            context.runs += 1
+            if context.last != self.lives:
+                context.last = self.lives
+                context.lives += 1
+                context.start.add(max(run.begin - life.begin, 0))
+            if waited > 0:
+                context.waited.add(waited)
+            context.took.add(run.end - run.begin)
+            rest = [(index, context.roots) for index in reversed(run.roots)]
+            while rest:
+                index, beside = rest.pop()
+                node = life.nodes[index]
+                place = node.name, node.kind != NodeKind.FRAME
+                if place not in beside:
+                    if not self._has_room(life, [index]):
+                        continue
+                    beside[place] = MergedNode(node.kind, node.name, node.module)
+                found = beside[place]
+                if found.add(node, self.lives):
+                    found.start.add(max(node.begin - life.begin, 0))
+                rest += [(below, found.below) for below in reversed(node.below)]
 
     def _has_room(self, life: Life, roots: list[int]) -> bool:
         if self._nodes < MOST_NODES:
@@ -209,15 +202,15 @@ class Merged:
         return False
 
 
+@dataclass
 class Functions:
-    def __init__(self, functions: bool) -> None:
-        self.has_functions = functions
-        self.lives = 0
-        self.time = 0
-        self.left_out = 0
-        self._by_name: dict[tuple[NodeKind, str, str], Calls] = {}
-        self.stacks: dict[tuple[str, ...], tuple[int, int]] = {}
-        """Names from the context inwards → (calls, ns of the innermost itself)."""
+    has_functions: bool
+    lives: int = 0
+    time: int = 0
+    left_out: int = 0
+    stacks: dict[tuple[str, ...], tuple[int, int]] = field(default_factory=dict)
+    """Names from the context inwards → (calls, ns of the innermost itself)."""
+    _by_name: dict[tuple[NodeKind, str, str], Calls] = field(default_factory=dict)
 
     def rows(self) -> list[Calls]:
         """Most time first; of tracepoints until the next hit, if the log has no functions."""

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from biotrail.converters.analysis.blame import company
-from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
-from biotrail.converters.analysis.blame.closing import close
+from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second, close
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.blame.tree import Blamed, Kind, Victim
 from biotrail.converters.analysis.choosing.choosing import Choice

@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 
 from biotrail.converters.analysis.guests.disk_requests import FLUSHES, READ, WRITE
-from biotrail.converters.analysis.guests.guest import Disk, Guest, join
+from biotrail.converters.analysis.guests.guest import Disk, Guest, Unlinked, join
 from biotrail.converters.analysis.guests.image import Mapping
-from biotrail.converters.analysis.guests.links import Unlinked
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import devices

@@ -14,7 +14,7 @@ from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.perfetto_ui import UI, address
-from biotrail.converters.analysis.blame.timeline import Timeline
+from biotrail.converters.analysis.blame.online import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options

@@ -6,11 +6,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second
-from biotrail.converters.analysis.blame.closing import by_slot, close
+from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second, close
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.analysis.distributions.keys import check_recorded
-from biotrail.converters.analysis.distributions.slots import BlameSlots
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress
@@ -20,15 +18,17 @@ class Blaming:
     """Blames a recording: its windows go through `watch` first, or `finish` reads it twice."""
 
     def __init__(
-        self, again: Callable[[], Trace], cut: Cut, options: BlameOptions, *, shown: bool = True
+        self,
+        again: Callable[[], Trace],
+        cut: Cut,
+        by: str | BlameOptions,
+        *,
+        shown: bool = True,
     ) -> None:
         """cut: chooses victims' I/O; without outcomes. shown: whether a terminal sees progress."""
-        self._again, self._cut, self._options, self._shown = again, cut, options, shown
+        self._again, self._cut, self._shown = again, cut, shown
+        self._options = by if isinstance(by, BlameOptions) else BlameOptions((by, by))
         self._first: First | None = None
-
-    @classmethod
-    def by(cls, again: Callable[[], Trace], cut: Cut, by: str, *, shown: bool = True) -> "Blaming":
-        return cls(again, cut, BlameOptions((by, by)), shown=shown)
 
     def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows of a reading of `trace`, once each was seen here."""
@@ -39,18 +39,15 @@ class Blaming:
         self, use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None
     ) -> tuple[Trace, Blamed]:
         """Read again; return the trace and what was found. use: gets its windows first."""
-        trace, second = self._second_pass(use)
+        trace, second = self.second(use)
         return trace, close(second)
 
-    def by_slot(self, course: Course) -> BlameSlots:
-        _, second = self._second_pass(course=course)
-        return by_slot(second, course)
-
-    def _second_pass(
+    def second(
         self,
         use: Callable[[Trace, Iterator[Lifecycles]], None] | None = None,
         course: Course | None = None,
     ) -> tuple[Trace, Second]:
+        """Read again; return the trace and the pass. course: gets the sums by slot of time."""
         first = self._first or self._first_pass()
         if (paused := first.again) is not None:  # its periods are known at their ends only
             first = self._first_pass(paused)

@@ -37,7 +37,21 @@ def parts(
     limit: int | None = None,
     order: Order | None = None,
 ) -> Iterator[RenderableType]:
-    yield _recordings(reports, lined, width)
+    begins = {
+        one.label: one.alignment.time(report.begin_ns)
+        for one in lined
+        for label, report in reports
+        if label == one.label
+    }
+    first_of_all = min(begins.values(), default=0)
+    cells = []
+    for label, report in reports:
+        at = f"+{units.duration(begins[label] - first_of_all)}" if label in begins else "-"
+        total = report.total
+        length, requests = units.duration(report.span_ns), units.count(total.requests.ios)
+        cells.append([label, at, length, requests, *work(total.bios), *times(total.bios.latency)])
+    columns = [*columns_of("recording < | begins | length | requests @1"), *WORK, *TIMES]
+    yield table("Recordings, on one timeline" if lined else "Recordings", columns, cells, width)
     rows = [
         ([label, device.device, one.operation], one.bios)
         for label, report in reports
@@ -45,10 +59,12 @@ def parts(
         for one in device.operations
         if one.bios.ios
     ]
-    heads = ("recording", "device", "operation")
-    yield _beside(
-        "From queue to completion (Q2C), of all recordings", heads, rows, width, limit or 0, order
-    )
+    every, more = first(rows if order is None else _sorted(rows, order), limit or 0)
+    cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in every]
+    cells = cells if order else without_repeats(cells, 2)
+    columns = [*columns_of("recording < | device < | operation <"), *WORK, *TIMES]
+    title = "From queue to completion (Q2C), of all recordings"
+    yield with_more(with_tail(title, columns, cells, width), more)
     by = reports[0][1].by
     if by is None:
         return
@@ -67,40 +83,6 @@ def parts(
     ]
     columns += [*GROUP_WORK, *TOTAL, *TIMES]
     yield with_more(with_tail(f"By {by}, of all recordings", columns, cells, width), more)
-
-
-def _recordings(reports: Labelled, lined: Sequence[AlignedRecording], width: int) -> RenderableType:
-    begins = {
-        one.label: one.alignment.time(report.begin_ns)
-        for one in lined
-        for label, report in reports
-        if label == one.label
-    }
-    first_of_all = min(begins.values(), default=0)
-    rows = []
-    for label, report in reports:
-        at = f"+{units.duration(begins[label] - first_of_all)}" if label in begins else "-"
-        requests = units.count(report.total.requests.ios)
-        bios = report.total.bios
-        cells = [label, at, units.duration(report.span_ns), requests]
-        rows.append([*cells, *work(bios), *times(bios.latency)])
-    columns = [*columns_of("recording < | begins | length | requests @1"), *WORK, *TIMES]
-    return table("Recordings, on one timeline" if lined else "Recordings", columns, rows, width)
-
-
-def _beside(
-    title: str,
-    heads: Sequence[str],
-    rows: Sequence[tuple[list[str], GroupReport]],
-    width: int,
-    limit: int,
-    order: Order | None,
-) -> RenderableType:
-    shown, more = first(rows if order is None else _sorted(rows, order), limit)
-    cells = [[*name, *work(group), *times(group.latency), *tail(group)] for name, group in shown]
-    columns = [*(Column(head, left=True) for head in heads), *WORK, *TIMES]
-    rows_shown = cells if order else without_repeats(cells, 2)
-    return with_more(with_tail(title, columns, rows_shown, width), more)
 
 
 def _sorted(

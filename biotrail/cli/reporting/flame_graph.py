@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`biotrail stacks --flame`: call stacks as a flame graph, an SVG or a page."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from biotrail import __version__
+from biotrail.cli.options.ending import terminated_as_interrupted
+from biotrail.cli.options.recordings import InputRecording
 from biotrail.converters.analysis.page.data import bounded
 from biotrail.converters.analysis.page.html import page
-from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame
-from biotrail.converters.analysis.stacks.stacks import Weight
-from biotrail.converters.analysis.stacks.svg import svg
+from biotrail.converters.analysis.stacks.flame import Flame, Recorded, as_dict, flame, svg
+from biotrail.converters.analysis.stacks.stacks import StackTable, Weight
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.text import units
+from biotrail.text.printing import say, say_all
+from biotrail.text.stacks import notes
 
 FORMS = (".svg", ".html")
 ROOM_NOTES = 50_000
@@ -30,17 +34,24 @@ def form(target: str) -> str | None:
 
 
 def write(
-    target: str,
-    name: str,
-    recorded: Iterable[Recorded],
-    by: Weight,
-    notes: Sequence[str],
-    force: bool,
-) -> Path:
-    made = text(form(target) or "", name, flame(recorded), by, notes)
-    with output.replacing(target, force=force) as stream:
-        stream.write(made.encode("utf-8", "replace"))
-    return Path(target)
+    target: str, tables: list[tuple[InputRecording, Trace, StackTable]], by: Weight, force: bool
+) -> None:
+    name = units.plural(len(tables), "recording")
+    if len(tables) == 1:
+        name = tables[0][0].file_name
+    recorded = [Recorded(one.label, t.callers(), trace.stacks.all()) for one, trace, t in tables]
+    lines = [
+        line
+        for one, trace, table in tables
+        for line in one.about(notes(trace, table, trace.stacks.all()))
+    ]
+    with terminated_as_interrupted():
+        made = text(form(target) or "", name, flame(recorded), by, lines)
+        with output.replacing(target, force=force) as stream:
+            stream.write(made.encode("utf-8", "replace"))
+    size = units.size(Path(target).stat().st_size)
+    say(f"wrote {Path(target)} ({size}): open it in a browser; it needs no network")
+    say_all((f"biotrail: {line}" for line in lines), err=True)
 
 
 def text(form: str, name: str, tree: Flame, by: Weight, notes: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ from biotrail.converters.analysis.page.data import ROOM, bounded, page_data, sho
 from biotrail.converters.analysis.page.html import page
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.analysis.report.timeline import Timeline
-from biotrail.converters.analysis.slow.slow import SlowestEach, Wanted
+from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.lifecycles.meanings import MEANINGS
 from biotrail.converters.pipeline import Trace
@@ -68,21 +68,21 @@ def collect(again: Callable[[], Trace], cut: Cut = EVERYTHING) -> dict[str, Any]
     timeline = Timeline()
     reporter = Reporter(trace.context, timeline=timeline)
     selection = Selection(cut.choice(trace.context))
-    slowest = SlowestEach(trace, selection.choice, Wanted(SLOWEST), whole=not cut.devices)
-    blaming = Blaming.by(limited, cut, OWNER)
+    slowest = Slowest(trace, selection.choice, Wanted(SLOWEST), not cut.devices, of_each=True)
+    blaming = Blaming(limited, cut, OWNER)
     with progress(trace, "reading", slowest.watch) as windows:
         known = blaming.watch(trace, windows)
         some = selection.of(known) if cut.chooses else known
         for window in some:
             reporter.add(window)
     report = reporter.finish(trace)
-    every, whole = slowest.finish()
+    whole = slowest.add_each()
 
     def look(second: Trace, near: Iterator[Lifecycles]) -> None:
-        look_again(every, second, given=near)
+        look_again(slowest, second, given=near)
 
     _, report.blamed = blaming.finish(look)
-    data = page_data(report, timeline, trace.context, as_dict(every), whole)
+    data = page_data(report, timeline, trace.context, as_dict(slowest), whole)
     scope = report_scope.facts(trace, cut)
     filters = scope["filters"]
     if filters and len(json.dumps(filters)) > ROOM["filters"]:

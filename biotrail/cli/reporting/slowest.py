@@ -6,13 +6,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from biotrail.cli.options.cuts import Opened
-from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
-from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
-from biotrail.converters.analysis.slow.slow import Slowest
-from biotrail.converters.analysis.slow.slow import Wanted as WantedIOs
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.calls import SlowestCalls
+from biotrail.converters.analysis.slow.slow import Slowest, SlowestPairs
 from biotrail.converters.analysis.slow.surroundings import Neighbourhood
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
@@ -26,25 +22,6 @@ from biotrail.text.sites.facts import life_facts
 
 FORMAT = 1
 """Version of --json's format: raised when a key is renamed or removed."""
-
-
-def find(trace: Trace, wanted: WantedIOs, choice: Choice) -> Slowest:
-    slowest = Slowest(trace, choice, wanted, whole_families=not choice.by_device)
-    for _ in trace.lifecycles(on_window=slowest.watch):
-        pass
-    choice.check(slowest.devices)
-    return slowest
-
-
-def find_calls(opened: Opened, wanted: WantedCalls) -> SlowestCalls:
-    if not opened.trace.context.path_parts & {"time", "wait"}:
-        raise ConversionError(
-            "this log does not say how long calls took: record again with biotrail record --path"
-        )
-    slowest = SlowestCalls(opened.trace, wanted)
-    for window in opened.chosen(opened.trace.lifecycles()):
-        slowest.add(window)
-    return slowest
 
 
 def look_again(

@@ -25,10 +25,7 @@ _NOTES = {
 
 
 def histogram(found: Latencies) -> Iterator[str]:
-    """Yield a histogram in ns by powers of two, then its figures; nothing of no latencies.
-
-    As bcc's print_log2_hist prints it with strip_leading_zero.
-    """
+    """Yield a histogram in ns by powers of two as bcc's print_log2_hist, then its figures."""
     counts = found.octaves()
     used = np.flatnonzero(counts)
     if not len(used):

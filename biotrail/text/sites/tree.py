@@ -97,10 +97,7 @@ def _branch(last: Last) -> str:
 
 
 def _chain(names: Sequence[str], last: Last, width: int, *, more: bool) -> Iterator[str]:
-    """Yield names in lines of about `width` characters: `├ vfs_read → ext4_file_read_iter →`.
-
-    more: whether nodes are below the last of them.
-    """
+    """Yield names in lines of about `width` characters: `├ vfs_read → ext4_file_read_iter →`."""
     lead = _branch(last)
     text = " → ".join(name.replace(" ", "\N{NO-BREAK SPACE}") for name in names)
     room = max(width - len(lead), 40)
@@ -119,11 +116,7 @@ def _name(node: Node | Calls) -> str:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of a tree: a node, a chain of frames, or a run of equal calls.
-
-    below: indices of the nodes below. chain: whether `nodes` are frames, each below the one before;
-    else calls of one function.
-    """
+    """A node, a chain of frames each below the one before, or a run of equal calls."""
 
     nodes: tuple[Node, ...]
     below: tuple[int, ...]

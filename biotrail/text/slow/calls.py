@@ -8,7 +8,6 @@ from biotrail.converters.analysis.slow.calls import (
     CallFacts,
     SlowCall,
     SlowestCalls,
-    WaitFacts,
 )
 from biotrail.converters.analysis.slow.io_details import IO
 from biotrail.converters.calls.names import MOVES_BYTES, WAIT_ONLY
@@ -45,17 +44,17 @@ MEANINGS = {
 def lines_of_all(
     found: Sequence[tuple[str, SlowestCalls]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow calls of all recordings, the slowest (by_size: the most bytes) first.
-
-    found: by label of the recording, empty if it is the only one.
-    """
+    """Yield the slow calls of all recordings (by label), the slowest, or largest, first."""
     calls = [(label, one, slow) for label, one in found for slow in one.found]
     calls.sort(key=lambda row: row[2].rank(by_size))
     yield from _summary([one for _, one in found])
     for place, (label, one, slow) in enumerate(calls, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
-            yield _brief(place, slow.call, above)
+            call = slow.call
+            part = f"{PARTS[call.longest]} {units.percent(call.share(call.longest))}"
+            line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}"
+            yield ", ".join(filter(None, (f"{line}{_who(call)}", _given(call), _result(call))))
             continue
         yield ""
         yield from _one(one.trace, place, slow, detail == Detail.ALL, above)
@@ -111,13 +110,6 @@ def _among(each: Sequence[SlowestCalls]) -> str:
     return f"{timed} and {units.plural(waits, 'wait')} outside of such calls" if waits else timed
 
 
-def _brief(place: int, call: CallFacts, above: str) -> str:
-    part = f"{PARTS[call.longest]} {units.percent(call.share(call.longest))}"
-    given = _given(call)
-    line = f"#{place:<4} {units.duration(call.duration_ns):>9}  {part:<18} {above}{_who(call)}"
-    return ", ".join([line, *([given] if given else []), _result(call)])
-
-
 def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) -> Iterator[str]:
     call = slow.call
     took = units.duration(call.duration_ns)
@@ -132,7 +124,16 @@ def _one(trace: Trace, place: int, slow: SlowCall, verbose: bool, above: str) ->
         yield f"    {given}"
     yield from (f"    file {path}" for path in slow.files)
     yield f"    {sentence(slow)}"
-    yield from _part_lines(call)
+    for part, ns in call.parts.items():
+        if not ns:
+            continue
+        share = call.share(part)
+        bar = "#" * round(BAR * share) or "."
+        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {units.percent(share):>7}  {bar}"
+        if part == call.longest and part in MEANINGS:
+            yield Styled(styled(f"  > {line}", fg="red") + f"  {MEANINGS[part]}")
+        else:
+            yield f"    {line}"
     yield from _wait_lines(slow, verbose)
     yield from _bio_lines(trace.context, slow, verbose)
 
@@ -197,19 +198,6 @@ def _slowest(ios: Sequence[IO], count: int) -> str:
     return f"{text}, {units.duration(longest.ns)} of that {longest.stage}" if longest else text
 
 
-def _part_lines(call: CallFacts) -> Iterator[str]:
-    for part, ns in call.parts.items():
-        if not ns:
-            continue
-        share = call.share(part)
-        bar = "#" * round(BAR * share) or "."
-        line = f"{PARTS[part]:<11} {units.duration(ns):>9} {units.percent(share):>7}  {bar}"
-        if part == call.longest and part in MEANINGS:
-            yield Styled(styled(f"  > {line}", fg="red") + f"  {MEANINGS[part]}")
-        else:
-            yield f"    {line}"
-
-
 def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
     shown, total = slow.waits, len(slow.waits) + slow.waits_left_out
     if not verbose and len(shown) > SHOWN_WAITS:
@@ -222,10 +210,14 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         cause = wait.cause if wait.reason is None else f"{wait.cause}: {wait.reason}"
         cause += "" if wait.commit is None else f" {wait.commit} of {wait.commit_device}"
         cause += "" if wait.limit is None else f" of {wait.limit}"
+        who = f"{wait.waker_comm or '?'} ({wait.waker_tid})" if wait.waker_tid else "the idle task"
+        article = "an" if wait.context == "interrupt" else "a"
+        woken = f"woken in {article} {wait.context}, on the CPU of {who}"
+        woken = f"woken by {who}" if wait.context == "task" else woken
+        woken = "its wake-up was not seen" if wait.context == "unknown" else woken
         yield (
             f"  {wait.start_ns / 1000:>+11,.3f} µs  {units.duration(wait.blocked_ns):>9}  "
-            f"{units.duration(wait.runnable_ns):>9}  {cause}, state {wait.state}; "
-            f"{_woken(wait)}"
+            f"{units.duration(wait.runnable_ns):>9}  {cause}, state {wait.state}; {woken}"
         )
         if verbose and wait.stack:
             yield f"{'':31}in {' < '.join(wait.stack)}"
@@ -233,16 +225,6 @@ def _wait_lines(slow: SlowCall, verbose: bool) -> Iterator[str]:
         yield f"    and {units.plural(total - len(shown), 'shorter wait')}"
     if (unrecorded := slow.call.waits - total) > 0:
         yield f"    {units.plural(unrecorded, 'wait')} without a record: counted in the parts above"
-
-
-def _woken(wait: WaitFacts) -> str:
-    thread = f"{wait.waker_comm or '?'} ({wait.waker_tid})" if wait.waker_tid else "the idle task"
-    if wait.context == "unknown":
-        return "its wake-up was not seen"
-    if wait.context == "task":
-        return f"woken by {thread}"
-    article = "an" if wait.context == "interrupt" else "a"
-    return f"woken in {article} {wait.context}, on the CPU of {thread}"
 
 
 def _bio_lines(context: Context, slow: SlowCall, verbose: bool) -> Iterator[str]:

@@ -8,9 +8,8 @@ from enum import StrEnum
 from rich.console import RenderableType
 
 from biotrail.converters.analysis.guests.disk_requests import Side
-from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts, Span
-from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowIO, Step
-from biotrail.converters.analysis.slow.slowest_pairs import SlowestPairs
+from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts
+from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowestPairs, SlowIO, Step
 from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
 from biotrail.converters.events.context import Context, called
 from biotrail.converters.events.tables import SECTOR_BYTES
@@ -103,22 +102,6 @@ SHOWN_EVENTS = 24
 
 def request_names(slow: SlowIO) -> dict[int, str]:
     return {r.number: f"request {place}" for place, r in enumerate(slow.requests, 1)}
-
-
-def pause_lines(slow: SlowIO) -> Iterator[str]:
-    """Yield the longest pause between two events, for an I/O with several requests."""
-    pause = slow.longest_pause
-    if pause is None or len(slow.requests) < 2:
-        return
-    names = request_names(slow)
-    after, before = (
-        step.letter
-        + ("" if step.request is None else f" of {names[step.request]}")
-        + f" (+{units.duration(step.offset_ns)})"
-        for step in pause
-    )
-    length = units.duration(pause[1].offset_ns - pause[0].offset_ns)
-    yield f"    longest pause {length}: from {after} to {before}"
 
 
 def event_lines(slow: SlowIO, verbose: bool) -> Iterator[str]:
@@ -270,28 +253,21 @@ def stage_lines(context: Context, slow: SlowIO) -> Iterator[str]:
         line = (
             f"{span.stage:<10} {units.duration(span.ns):>9} {units.percent(span.share):>7}  {bar}"
         )
-        if span is io.longest:
-            meaning = shown(f"  {_meaning(context, span, slow)}")
-            yield Styled(styled(f"  > {line}", fg="red") + meaning)
-        else:
+        if span is not io.longest:
             yield f"    {line}"
-
-
-def _meaning(context: Context, span: Span, slow: SlowIO) -> str:
-    text = meaning(context, slow.io.dev, span.stage, slow.io.q2g_reason)
-    if slow.io.under_way and span is slow.io.stages[-1]:
-        return f"{text}, until the log's end, unless its completion was not seen"
-    times = slow.below
-    if span.stage in ("D2C", "bio-based") and times is not None:
-        before, below = times
-        if before > span.ns / 2:
+            continue
+        text = meaning(context, io.dev, span.stage, io.q2g_reason)
+        before, below = slow.below or (0, 0)
+        if io.under_way and span is io.stages[-1]:
+            text += ", until the log's end, unless its completion was not seen"
+        elif span.stage in ("D2C", "bio-based") and before > span.ns / 2:
             text += (
                 ", and most of that before its lower I/O was queued: a worker was busy, or "
                 "I/O was throttled"
             )
-        elif below > span.ns / 2:
+        elif span.stage in ("D2C", "bio-based") and below > span.ns / 2:
             text += ", and most of that was the lower device's: see below"
-    return text
+        yield Styled(styled(f"  > {line}", fg="red") + shown(f"  {text}"))
 
 
 # An I/O in a few words: what it was, whose, how long it took, what was unusual.
@@ -336,7 +312,7 @@ def unusual_text(io: IO) -> str:
     return "; ".join(found)
 
 
-def held_text(held: HeldBack) -> str:
+def _held(held: HeldBack) -> str:
     rates = limit_text(held.bps, held.iops)
     limit = f"the limit of cgroup {held.cgroup or '(not known)'}"
     limit += f" ({rates})" if held.bps is not None or held.iops is not None else ""
@@ -364,20 +340,36 @@ class Detail(StrEnum):
 def lines_of_all(
     found: Sequence[tuple[str, Slowest]], detail: Detail, by_size: bool = False
 ) -> Iterator[str]:
-    """Yield the slow I/Os of all recordings in one list, the slowest (by_size: largest) first.
-
-    found: by label of the recording, empty if it is the only one.
-    """
+    """Yield the slow I/Os of all recordings (by label), the slowest, or largest, first."""
     slow_ios = [(label, one, slow) for label, one in found for slow in one.found]
     slow_ios.sort(key=lambda row: row[2].rank(by_size))
     yield from _summary([one for _, one in found])
     for label, one in found:
-        if line := followed_line(one):
-            yield f"{label}: {line}" if label else line
+        if one.lives is None or not one.found:
+            continue
+        with_lives = sum(any(life.life in one.lives for life in s.followed) for s in one.found)
+        counts, kind = one.trace.account.followed, Following(one.trace.context.header).type
+        shown_ios = units.plural(len(one.found), "I/O")
+        lives = units.plural(counts.lives, "followed life", "followed lives")
+        several = counts.several
+        further = f", {units.count(several)} go on with a later one" if several else ""
+        yield (
+            (f"{label}: " if label else "")
+            + f"functions: of {with_lives} of these {shown_ios}; {units.count(counts.joined)} of "
+            f"{lives} are a recorded {kind}'s{further}"
+        )
     for place, (label, one, slow) in enumerate(slow_ios, 1):
         above = f"{label}: " if label else ""
         if detail == Detail.LINE:
-            yield _brief(place, slow, above)
+            io = slow.io
+            longest = io.longest
+            stage = (
+                f"{longest.stage} {units.percent(longest.share)}" if longest else "stages unknown"
+            )
+            marks = unusual_text(io)
+            line = f"#{place:<4} {took_text(io):>9}  {stage:<18} {above}"
+            line += f"{io_text(io)}, {thread_text(io)}"
+            yield f"{line}; {marks}" if marks else line
             continue
         yield ""
         yield from _one(one.trace, place, slow, detail == Detail.ALL, above)
@@ -440,15 +432,6 @@ def all_shown_by(shown: int) -> str:
     return f"{MOST:,} at most: choose a part, docs/cuts.md"
 
 
-def _brief(place: int, slow: SlowIO, above: str) -> str:
-    io = slow.io
-    longest = io.longest
-    stage = f"{longest.stage} {units.percent(longest.share)}" if longest else "stages unknown"
-    marks = unusual_text(io)
-    line = f"#{place:<4} {took_text(io):>9}  {stage:<18} {above}{io_text(io)}, {thread_text(io)}"
-    return f"{line}; {marks}" if marks else line
-
-
 def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> Iterator[str]:
     io = slow.io
     yield styled(f"#{place}  {took_text(io)}  {above}{io_text(io)}, {thread_text(io)}", bold=True)
@@ -461,31 +444,39 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
         was = f" (was {io.file_was})" if io.file_was is not None else ""
         yield f"    file {io.file}{was}"
     if io.held is not None:
-        yield styled(f"    {held_text(io.held)}", fg="yellow")
+        yield styled(f"    {_held(io.held)}", fg="yellow")
     marks = unusual_text(io)
     if marks:
         yield styled(f"    {marks}", fg="yellow")
     yield from stage_lines(trace.context, slow)
-    yield from side_lines(slow.side)
-    yield from pause_lines(slow)
+    if slow.side is not None:
+        yield _side(slow.side)
+    if len(slow.events) > 1 and not slow.events_left_out and len(slow.requests) > 1:
+        pairs = zip(slow.events, slow.events[1:], strict=False)
+        pause = max(pairs, key=lambda pair: pair[1].offset_ns - pair[0].offset_ns)
+        names = request_names(slow)
+        after, before = (
+            step.letter
+            + ("" if step.request is None else f" of {names[step.request]}")
+            + f" (+{units.duration(step.offset_ns)})"
+            for step in pause
+        )
+        length = units.duration(pause[1].offset_ns - pause[0].offset_ns)
+        yield f"    longest pause {length}: from {after} to {before}"
     yield from device_lines(trace.context, slow)
     yield from event_lines(slow, verbose)
     yield from request_lines(slow, verbose)
     yield from family_lines(slow, verbose)
 
 
-def side_lines(side: Side | None) -> Iterator[str]:
-    if side is None:
-        return
+def _side(side: Side) -> str:
     if side.reason:
-        yield f"    host: no I/O: {side.reason}"
-        return
+        return f"    host: no I/O: {side.reason}"
     if not side.stages_ns:
-        yield "    host: the times of its I/O are not all recorded"
-        return
+        return "    host: the times of its I/O are not all recorded"
     parts = ", ".join(f"{name} {units.duration(ns)}" for name, ns in side.stages_ns.items())
     number = units.plural(len(side.host_bios), "bio")
-    yield (
+    return (
         f"    most of D2C on the side of the {side.side}: {parts} (clocks within "
         f"{units.duration(side.within_ns)}; {number} on {side.behind}, {side.certainty})"
     )
@@ -512,23 +503,6 @@ def function_lines(
         width = console().width - _INDENT
         for line in life_lines(life, following, trace.context, trace.start, width):
             yield f"{'':{_INDENT}}{line}"
-
-
-def followed_line(slowest: Slowest) -> str:
-    """Return a sentence on how many of the shown I/Os were followed: `--follow` chooses some."""
-    trace, shown = slowest.trace, slowest.found
-    if slowest.lives is None or not shown:
-        return ""
-    with_lives = sum(any(one.life in slowest.lives for one in slow.followed) for slow in shown)
-    counts = trace.account.followed
-    kind = Following(trace.context.header).type
-    lives = units.plural(counts.lives, "followed life", "followed lives")
-    known = f"{units.count(counts.joined)} of {lives}"
-    further = f", {units.count(counts.several)} go on with a later one" if counts.several else ""
-    return (
-        f"functions: of {with_lives} of these {units.plural(len(shown), 'I/O')}; "
-        f"{known} are a recorded {kind}'s{further}"
-    )
 
 
 def pair_parts(

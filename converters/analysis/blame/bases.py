@@ -29,22 +29,22 @@ _OCTAVE = 3
 _BUCKETS = 64 << _OCTAVE
 
 
+@dataclass
 class Steps:
     """Equal stretches of time from the first one, which double rather than being too many."""
 
-    def __init__(self, width: int, most: int | None) -> None:
-        self.width = width
-        self._most = most
-        self.first = FAR
-        """ns of the first of all times that the steps were extended to."""
-        self._last = 0
+    width: int
+    most: int | None
+    first: int = FAR
+    """ns of the first of all times that the steps were extended to."""
+    last: int = 0
 
     def reach(self, times: I64) -> int:
         """Extend the steps to all times (ns); return by how many doublings they grew."""
         self.first = min(self.first, int(times.min()))
-        self._last = max(self._last, int(times.max()))
+        self.last = max(self.last, int(times.max()))
         grown = 0
-        while self._most and self._last // self.width - self.first // self.width >= self._most:
+        while self.most and self.last // self.width - self.first // self.width >= self.most:
             self.width *= 2
             grown += 1
         return grown
@@ -56,41 +56,40 @@ def _no_times() -> I64:
 
 
 class Learner:
-    """Gathers the times of I/Os.
-
-    most: stretches of time; None: any number, of which `forget` bounds those kept apart.
-    """
+    """Gathers times of I/Os. most: stretches of time; None: any number, for `forget` to bound."""
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)
         self._alone = defaultdict[tuple[int, int], I64](_no_times)
         """(class, stretch) → times of its I/Os without company."""
         self._past = defaultdict[int, I64](_no_times)
-        self._every = defaultdict[int, I64](_no_times)
+        self.every = defaultdict[int, I64](_no_times)
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, batch: Batch, runs: Bool | None = None) -> None:
         """runs: I/Os of which bases may be made."""
-        every, served = batch.ios, batch.served
+        ios, served = batch.ios, batch.served
         nobody = np.zeros(len(served), np.int64)
         for rows, queue_work, device_work in others_work(
-            batch, np.arange(len(every)), nobody, nobody + 1, 1
+            batch, np.arange(len(ios)), nobody, nobody + 1, 1
         ):
-            ios = every.take(rows)
-            ends = np.sort(served.end[served.dev == ios.dev[0]], kind="stable")
-            at = np.searchsorted(ends, ios.complete) - 1
-            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else ios.complete
+            columns = ios.kind, ios.queue, ios.issue, ios.complete
+            kind, queue, issue, complete = (column[rows] for column in columns)
+            ends = np.sort(served.end[served.dev == ios.dev[rows[0]]], kind="stable")
+            at = np.searchsorted(ends, complete) - 1
+            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else complete
             # From the completion before on the device, or its issue.
-            gap = ios.complete - np.clip(last, ios.issue, ios.complete)
-            grown = self.stretches.reach(ios.queue)
+            gap = complete - np.clip(last, issue, complete)
+            grown = self.stretches.reach(queue)
             if grown:
                 old, self._alone = self._alone, defaultdict(_no_times)
                 for (one, former), found in old.items():
                     self._alone[one, former >> grown] += found
-            stretch = ios.kind << 40 | ios.queue // self.stretches.width
+            stretch = kind << 40 | queue // self.stretches.width
+            kinds, _, place_of_kind = distinct_values(kind)
             for part, work, times, since in (
-                (QUEUE, queue_work, ios.issue - ios.queue, ios.issue - ios.queue),
-                (DEVICE, device_work, ios.complete - ios.issue, gap),
+                (QUEUE, queue_work, issue - queue, issue - queue),
+                (DEVICE, device_work, complete - issue, gap),
             ):
                 alone = work[:, 0] == 0
                 if runs is not None:
@@ -98,18 +97,12 @@ class Learner:
                 pairs, _, place = distinct_values(stretch[alone])
                 keys = [(pair >> 40, pair & (1 << 40) - 1) for pair in pairs.tolist()]
                 _count([self._alone[key] for key in keys], place, times[alone], part)
-                kinds, _, place = distinct_values(ios.kind)
-                _count([self._every[one] for one in kinds.tolist()], place, since, part)
+                _count([self.every[one] for one in kinds.tolist()], place_of_kind, since, part)
 
     def forget(self, before: int) -> None:
         """Keep the stretches before this one apart no more: they count as a part of all time."""
         for kind, step in [one for one in self._alone if one[1] < before]:
             self._past[kind] += self._alone.pop((kind, step))
-
-    def close(self) -> "Bases":
-        bases = Bases(self.stretches)
-        self.update(bases, self._every)
-        return bases
 
     def update(self, bases: "Bases", kinds: Iterable[int]) -> None:
         """Set the bases of these classes to those of all that was added; no others change."""
@@ -118,7 +111,7 @@ class Learner:
         for (kind, _), found in stretches.items():
             whole[kind] += found
         for kind, mine in whole.items():
-            count, total = self._every[kind]
+            count, total = self.every[kind]
             # The fallback of QUEUE is a time that a hundredth of the I/Os is below.
             seen = np.cumsum(count[QUEUE])
             low = int(np.searchsorted(seen, max(int(seen[-1]) // 100, 1)))

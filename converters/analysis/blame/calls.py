@@ -9,6 +9,7 @@ that the device has; while it writes its log, as the time of the journal's bios.
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from itertools import repeat
 
 import numpy as np
@@ -43,54 +44,48 @@ _OF_CELLS = 3
 _JOURNAL = (WaitReason.JOURNAL_COMMIT, WaitReason.JOURNAL_TRANSACTION, WaitReason.JOURNAL_SPACE)
 
 
+@dataclass
 class _Vectors:
     """Sums of cells by a pair of numbers: of calls by thread and entry, of commits likewise."""
 
-    def __init__(self, width: int, most: int) -> None:
-        self._most = most
-        self._keys: list[tuple[I64, I64]] = []
-        self._cells: list[I64] = []
-        self._width = width
-        self._joined = True
-        """Whether all that was added is in one table, `_keys[0]` and `_cells[0]`."""
+    width: int
+    most: int
+    _parts: list[tuple[I64, I64, I64]] = field(default_factory=list)
+    """(one number, the other, cells), as they were added; `_joined`: the first has all."""
+    _joined: bool = False
 
     def add(self, one: I64, other: I64, cells: I64) -> None:
         if len(one):
-            self._keys.append((one, other))
-            self._cells.append(cells)
+            self._parts.append((one, other, cells))
             self._joined = False
 
     def of(self, one: I64, other: I64) -> I64:
         """Return the sums of these keys; zeros where there are none."""
-        self._join()
-        found = np.zeros((len(one), self._width), np.int64)
-        if not self._keys or not len(one):
-            return found
-        row = rows_of_pairs(*self._keys[0], one, other)
-        found[row >= 0] = self._cells[0][row[row >= 0]]
+        ones, others, cells = self._table()
+        row = rows_of_pairs(ones, others, one, other)
+        found = np.zeros((len(one), self.width), np.int64)
+        found[row >= 0] = cells[row[row >= 0]]
         return found
 
     def forget(self, before: int) -> None:
         """Forget keys whose other number is before this, but for the newest of each first one."""
-        self._join()
-        if not self._keys:
-            return
-        (one, other), [cells] = self._keys[0], self._cells
+        one, other, cells = self._table()
         kept = other >= before
         old = np.flatnonzero(~kept)
         old = old[np.lexsort((other[old], one[old]))]
-        last = np.diff(one[old], append=-1) != 0
-        kept[old[last]] = True
-        rows = np.flatnonzero(kept)[-self._most :]
-        self._keys, self._cells = [(one[rows], other[rows])], [cells[rows]]
+        kept[old[np.diff(one[old], append=-1) != 0]] = True
+        rows = np.flatnonzero(kept)[-self.most :]
+        self._parts = [(one[rows], other[rows], cells[rows])]
 
-    def _join(self) -> None:
+    def _table(self) -> tuple[I64, I64, I64]:
         """Make one table of all that was added: by the other number, then the first."""
+        if not self._parts:
+            none = np.zeros(0, np.int64)
+            return none, none, np.zeros((0, self.width), np.int64)
         if self._joined:
-            return
-        self._joined = True
-        one = np.concatenate([key[0] for key in self._keys])
-        other = np.concatenate([key[1] for key in self._keys])
+            return self._parts[0]
+        one = np.concatenate([one for one, _, _ in self._parts])
+        other = np.concatenate([other for _, other, _ in self._parts])
         order = np.argsort(other, kind="stable")
         ahead, behind = order[1:], order[:-1]
         if ((other[ahead] == other[behind]) & (one[ahead] != one[behind])).any():
@@ -101,11 +96,12 @@ class _Vectors:
         begin = np.flatnonzero(first)
         place = np.empty(len(order), np.int64)
         place[order] = np.cumsum(first) - 1
-        whole, at = np.zeros((len(begin), self._width), np.int64), 0
-        for cells in self._cells:
+        whole, at = np.zeros((len(begin), self.width), np.int64), 0
+        for *_, cells in self._parts:
             share_loops.add_rows(place[at : at + len(cells)], cells, whole)
             at += len(cells)
-        self._keys, self._cells = [(one[begin], other[begin])], [whole]
+        self._parts, self._joined = [(one[begin], other[begin], whole)], True
+        return self._parts[0]
 
 
 class CallBlame:
@@ -152,20 +148,6 @@ class CallBlame:
         self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
         began = self._commits.flushing
         return int(began[began != NEVER].min(initial=FAR))
-
-    def _without_a_cpu(self, commits: Commits, begun: I64) -> I64:
-        """Return for how many ns a commit's thread was ready to run while it committed."""
-        found = np.zeros(len(commits), np.int64)
-        tids = commits.tid.astype(np.int64)
-        for tid in np.unique(tids).tolist():
-            mine, rows = np.flatnonzero(self._ready[:, 0] == tid), np.flatnonzero(tids == tid)
-            woken, run = self._ready[mine, 1], self._ready[mine, 2]
-            order = np.argsort(run, kind="stable")
-            until = np.concatenate([[0], np.cumsum((run - woken)[order])])
-            first, last = (np.searchsorted(run[order], at[rows]) for at in (begun, commits.end))
-            found[rows] = until[last] - until[first]
-        self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
-        return found
 
     def add_cells(self, ios: Ios, cells: I64) -> None:
         called = np.flatnonzero(ios.entry != NEVER)
@@ -221,7 +203,18 @@ class CallBlame:
             cells[:, : self._slots] = _divided(end - begin, work)[0]
         self._add_journal(commits, cells)
         rest = np.maximum(commits.end - begun - cells.sum(axis=1), 0)
-        cpu = np.minimum(self._without_a_cpu(commits, begun), rest)
+        # For how long a commit's thread was ready to run while it committed.
+        ready = np.zeros(len(commits), np.int64)
+        tids = commits.tid.astype(np.int64)
+        for tid in np.unique(tids).tolist():
+            mine, rows = np.flatnonzero(self._ready[:, 0] == tid), np.flatnonzero(tids == tid)
+            woken, run = self._ready[mine, 1], self._ready[mine, 2]
+            order = np.argsort(run, kind="stable")
+            until_run = np.concatenate([[0], np.cumsum((run - woken)[order])])
+            first, last = (np.searchsorted(run[order], at[rows]) for at in (begun, commits.end))
+            ready[rows] = until_run[last] - until_run[first]
+        self._ready = self._ready[self._ready[:, 2] > int(commits.end.min(initial=0))]
+        cpu = np.minimum(ready, rest)
         cells[:, self._slots + _KINDS.index(Kind.CPU)] += cpu
         cells[:, self._slots + _KINDS.index(Kind.JOURNAL)] += rest - cpu
         dev, number = commits.dev.astype(np.int64), commits.transaction.astype(np.int64)

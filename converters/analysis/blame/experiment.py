@@ -155,11 +155,7 @@ class Trial:
         name_of: Callable[[int, int, bool], tuple[str, str]],
         left_out: int,
     ) -> Experiment:
-        """victims: with their rows.
-
-        name_of: (row of the thread, number, foreign) → names of the party and the call. left_out:
-        I/Os in none of the periods, or while the suspect stood.
-        """
+        """victims: by row. name_of: (row of the thread, number, foreign) → (party, call)."""
         of_ios: list[Truth] = []
         few = 0
         for row, victim in victims:

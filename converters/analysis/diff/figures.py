@@ -168,12 +168,7 @@ def times(
 def compare(
     what: tuple[str, str | None, str, str], a: Estimate, b: Estimate, confidence: float
 ) -> Figure:
-    """Return a figure of both recordings, with its difference and confidence intervals.
-
-    what: (of, stage, name, unit), as the fields of Figure. The difference is B's value less A's;
-    its interval is widened by both errors. `differs`: whether the intervals that there are exclude
-    0.
-    """
+    """Return a figure, (of, stage, name, unit), of both; intervals are widened by both errors."""
     figure = Figure(*what, a=a.value, b=b.value)
     if a.value is None or b.value is None:
         figure.why = NOT_IN_A if a.value is None else NOT_IN_B

@@ -20,7 +20,6 @@ from biotrail.converters.analysis.fleet.part import (
     Part,
     Sums,
     estimates,
-    joined,
     merged,
 )
 from biotrail.converters.analysis.fleet.tree import Deviation, FleetGroup, FleetReport, HostReport
@@ -108,11 +107,7 @@ def far_of(hosts: int) -> float:
 
 
 def spreads_of(values: F64) -> list[float | None]:
-    """Return how far each host is from the median of all, in spreads of their logarithms.
-
-    values: ns; 0 counts as 1. None: no spread is known, because half of the hosts or more have the
-    same value, and this one has another.
-    """
+    """Return distances from the median in spreads of logarithms; None: no spread is known."""
     logs = np.log(np.maximum(values, 1.0))
     away = logs - np.median(logs)
     spread = _MAD * float(np.median(np.abs(away)))
@@ -157,7 +152,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
             ios=total.bios["ios"],
             bytes=total.bios["bytes"],
             lost_records=sum(one.lost_records for one in part.recordings),
-            estimates=estimates(joined(part.times), (seed, named)),
+            estimates=estimates(part.times, (seed, named)),
             said=most.said,
             said_of=most.log_id,
             blame=blame,

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.analysis.blame.online import Waits, waits_of
+from biotrail.converters.analysis.diff.diff import options_of
 from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
-from biotrail.converters.analysis.diff.side import options_of
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
 from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS
@@ -56,23 +56,23 @@ class HostTimes:
         return cls(slots.width, len(slots.times(end)), values)
 
 
-def joined(parts: Sequence[HostTimes]) -> HostTimes:
-    """Return recordings of one host as one: the slots of one behind those of another."""
+def estimates(
+    parts: Sequence[HostTimes], seed: Sequence[int]
+) -> dict[tuple[str, str, str], Estimate]:
+    """Return (operation, stage, figure) → estimate of recordings of one host.
+
+    The slots of one stand behind those of another. Draws are float32, to take less memory.
+    """
     width = max(part.width for part in parts)
-    values, offset = Times(), 0
+    values, slots = Times(), 0
     for part in parts:
         factor = width // part.width
-        values.add_all(part.values, offset=offset, factor=factor)
-        offset += -(-part.slots // factor)
-    return HostTimes(width, offset, values)
-
-
-def estimates(host: HostTimes, seed: Sequence[int]) -> dict[tuple[str, str, str], Estimate]:
-    """By (operation, stage, figure). Draws are float32, to take less memory."""
-    drawn = Resampling.of(host.slots, DRAWS, seed)
+        values.add_all(part.values, offset=slots, factor=factor)
+        slots += -(-part.slots // factor)
+    drawn = Resampling.of(slots, DRAWS, seed)
     found = {}
-    for (name, stage), by_slot in sorted(host.values.items()):
-        for figure, one in zip(_ALL, times(by_slot, host.slots, drawn), strict=True):
+    for (name, stage), by_slot in sorted(values.items()):
+        for figure, one in zip(_ALL, times(by_slot, slots, drawn), strict=True):
             if figure in FIGURES and one.value is not None:
                 if one.draws is not None:
                     one.draws = one.draws.astype(np.float32)

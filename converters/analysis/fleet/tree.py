@@ -121,10 +121,7 @@ class HostReport:
 
 @dataclass
 class Deviation:
-    """One figure of a host beside those of its peers, the other hosts.
-
-    figure.a: the median of the peers' values; figure.b: the host's.
-    """
+    """A figure of a host (figure.b) beside the median of those of the other hosts (figure.a)."""
 
     host: str
     operation: str
@@ -181,26 +178,16 @@ class FleetReport:
 
 def as_dict(report: FleetReport) -> dict[str, Any]:
     found = as_json(report)
+    unlike = report.unlike_options.items()
     return {
         "format": FORMAT,
-        "by": found["by"],
-        "begin": found["begin"],
+        **{name: found[name] for name in ("by", "begin")},
         "recordings": len(report.recordings),
-        "files": found["files"],
-        "bytes": found["bytes"],
-        "events": found["events"],
-        "total": found["total"],
-        "groups": found["groups"],
-        "hosts": found["hosts"],
+        **{name: found[name] for name in ("files", "bytes", "events", "total", "groups", "hosts")},
         "outliers": [as_json(one) for one in report.outliers],
         "compared": len(report.deviations),
-        "unlike_options": [
-            {"option": name, "values": values} for name, values in report.unlike_options.items()
-        ],
-        "blame_by": found["blame_by"],
-        "blame": found["blame"],
-        "certainty": found["certainty"],
-        "lost_records": found["lost_records"],
+        "unlike_options": [{"option": name, "values": values} for name, values in unlike],
+        **{name: found[name] for name in ("blame_by", "blame", "certainty", "lost_records")},
         "incomplete": [as_json(one) for one in report.incomplete],
         "left_out": found["left_out"],
     }

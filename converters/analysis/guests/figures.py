@@ -9,8 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from biotrail.converters.analysis.guests.disk_requests import GUEST, HOST, OPERATIONS, Side
-from biotrail.converters.analysis.guests.guest import Disk, Guest
-from biotrail.converters.analysis.guests.links import REASONS, STAGES, Unlinked
+from biotrail.converters.analysis.guests.guest import REASONS, STAGES, Disk, Guest, Unlinked
 from biotrail.converters.events.tables import Certainty
 
 _METHOD: Literal["inverted_cdf"] = "inverted_cdf"

@@ -9,6 +9,7 @@ import heapq
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any, Self
 
 import numpy as np
@@ -66,6 +67,9 @@ from biotrail.converters.lifecycles.windows import queued_below
 from biotrail.converters.pipeline import Trace
 
 MOST_SLOW = 10
+_SLOWEST = attrgetter("latency_ns", "end_ns")
+"""Among equals the one that ended last."""
+_SLOWEST_CALL = attrgetter("duration_ns", "end_ns")
 
 
 @dataclass
@@ -105,16 +109,11 @@ class CallsOfStretch(CallsByName):
                 title=context.titles.title(pid, comm),
             )
             self.slowest.append(slow)
-        self.slowest = slowest_calls(self.slowest)
+        self.slowest = heapq.nlargest(MOST_SLOW, self.slowest, key=_SLOWEST_CALL)
 
     def merge(self, other: Self) -> None:
         super().merge(other)
-        self.slowest = slowest_calls(self.slowest)
-
-
-def slowest_calls(found: list[SlowCall]) -> list[SlowCall]:
-    """Among equals the one that returned last."""
-    return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.duration_ns, slow.end_ns))
+        self.slowest = heapq.nlargest(MOST_SLOW, self.slowest, key=_SLOWEST_CALL)
 
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
@@ -230,14 +229,9 @@ class _Part:
         for name in ("bios", "lower", "requests", "processes"):
             for code, group in getattr(other, name).by_code.items():
                 getattr(self, name).merge(code, group)
-        self.slowest = slowest_of(self.slowest + other.slowest)
+        self.slowest = heapq.nlargest(MOST_SLOW, self.slowest + other.slowest, key=_SLOWEST)
         self.calls.merge(other.calls)
         self.waits.merge(other.waits)
-
-
-def slowest_of(found: list[Slow]) -> list[Slow]:
-    """Among equals the one that ended last."""
-    return heapq.nlargest(MOST_SLOW, found, key=lambda slow: (slow.latency_ns, slow.end_ns))
 
 
 class Live:
@@ -287,7 +281,13 @@ class Live:
         self._recent.add(window)
         if self._online is not None:
             part.waits.merge(self._online.add(window)[0])
-        self._add_depths(window)
+        queue = in_window(window, window.bios, window.open_bios)
+        issue = in_window(window, window.requests, window.open_requests)
+        follow(self._depths, (queue, issue), window.begin)
+        self._open = {
+            dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
+            for dev in self._depths
+        }
 
     def idle(self, now: int) -> None:
         """Extend the current stretch to QUIET_NS before `now`, because no window came."""
@@ -316,7 +316,16 @@ class Live:
         for one in self._minute:
             minute.merge(one)
         self._given += 1
-        devices, now = self._devices(), self._stretch(part)
+        devices = []
+        for dev, (queue, issued) in sorted(self._depths.items()):
+            both = []
+            for depth, in_flight in zip((queue, issued), self._open[dev], strict=True):
+                span, depth.whole = depth.whole, Span()
+                # Without a window since the last call nothing began or ended.
+                mean, most = (span.mean, span.most) if span.time_ns else (in_flight, in_flight)
+                both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
+            devices.append(DeviceNow(self._context.device_name(dev), *both))
+        now = self._stretch(part)
         recent, self._recent = self._recent, Recent(self._context)
         return Snapshot(
             number=self._given,
@@ -395,29 +404,7 @@ class Live:
                     title=name["title"],
                 )
             )
-        self._part.slowest = slowest_of(found)
-
-    def _add_depths(self, window: Lifecycles) -> None:
-        """Also count in `_open` what is in flight."""
-        queue = in_window(window, window.bios, window.open_bios)
-        issue = in_window(window, window.requests, window.open_requests)
-        follow(self._depths, (queue, issue), window.begin)
-        self._open = {
-            dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
-            for dev in self._depths
-        }
-
-    def _devices(self) -> list[DeviceNow]:
-        found = []
-        for dev, (queue, issued) in sorted(self._depths.items()):
-            both = []
-            for depth, in_flight in zip((queue, issued), self._open[dev], strict=True):
-                span, depth.whole = depth.whole, Span()
-                # Without a window since the last call nothing began or ended.
-                mean, most = (span.mean, span.most) if span.time_ns else (in_flight, in_flight)
-                both.append(Depths(in_flight, mean, most, span.busy_ns, span.time_ns))
-            found.append(DeviceNow(self._context.device_name(dev), *both))
-        return found
+        self._part.slowest = heapq.nlargest(MOST_SLOW, found, key=_SLOWEST)
 
 
 def _under_way(table: Bios | Requests, dev: int) -> int:

@@ -12,7 +12,7 @@ from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Gro
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import of_bios
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, Lifecycles
+from biotrail.converters.events.tables import Lifecycles
 
 MOST = 128
 """Groups that are kept apart; further ones are added up. Also the names by which they are."""
@@ -52,27 +52,25 @@ class Totals:
 
     def add(self, window: Lifecycles) -> None:
         bios = of_bios(window.bios, window.bio_stages, self._context)
-        codes = bios.place if self._by is None else bios.place | self._label_codes(window)
+        codes = bios.place
+        if self._by is not None:  # the number of each bio's labels, above the bits of a place
+            ids, place = np.unique(window.bios.cgroup, return_inverse=True)
+            numbers = []
+            for one in ids.tolist():
+                name = self._context.cgroup_names.name(one)
+                container = name.container or name.container_id or ""
+                values = {  # names, or ids where there are none
+                    "unit": name.unit or name.slice or "",
+                    "container": f"{container} (its monitor)" if name.monitor else container,
+                    "pod": name.pod or name.pod_uid or "",
+                    "namespace": name.namespace or "",
+                }
+                labels = tuple(values[field] for field in LABELS[self._by])
+                known = labels in self._labels or len(self._labels) < MOST
+                number = self._labels.setdefault(labels, len(self._labels)) if known else MOST
+                numbers.append(number)
+            codes = codes | np.array(numbers, dtype=np.int64)[place] << _PLACE_BITS
         add_to_all(bios, [(self._groups, codes)])
-
-    def _label_codes(self, window: Lifecycles) -> I64:
-        """Return the number of each bio's labels, above the bits of a place."""
-        ids, place = np.unique(window.bios.cgroup, return_inverse=True)
-        numbers = []
-        for one in ids.tolist():
-            name = self._context.cgroup_names.name(one)
-            container = name.container or name.container_id or ""
-            values = {  # names, or ids where there are none
-                "unit": name.unit or name.slice or "",
-                "container": f"{container} (its monitor)" if name.monitor else container,
-                "pod": name.pod or name.pod_uid or "",
-                "namespace": name.namespace or "",
-            }
-            labels = tuple(values[field] for field in LABELS[self._by or ""])
-            known = labels in self._labels or len(self._labels) < MOST
-            numbers.append(self._labels.setdefault(labels, len(self._labels)) if known else MOST)
-        found: I64 = np.array(numbers, dtype=np.int64)[place] << _PLACE_BITS
-        return found
 
     def groups(self) -> list[Total]:
         """Return the groups, which are those that `add` changes."""

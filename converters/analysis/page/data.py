@@ -213,30 +213,24 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     order = {device.device: rank for rank, device in enumerate(report.devices, 1)}
     ranked = sorted(names, key=lambda name: (order.get(name[0] or "", 0), name[1] or ""))
     # Series of all devices first, then the busiest device: `bounded` leaves out the last ones.
-    return [
-        {"device": device, "operation": op, **_course(names[device, op], timeline)}
-        for device, op in ranked
-    ]
-
-
-def _course(courses: list[Course], timeline: Timeline) -> dict[str, Any]:
-    course = courses[0] if len(courses) == 1 else Course(*np.zeros((2, timeline.columns), np.int64))
-    for more in courses if len(courses) > 1 else ():
-        course.merge(more)
-    columns = range(len(course.ios))
-    times = {column: Summary.of(found) for column, found in course.latency.items()}
-    latencies = {
-        f"{name}_ns": [
-            getattr(times[column], name) if column in times else None for column in columns
-        ]
-        for name in ("p50", "p90", "p99", "max")
-    }
-    return {
-        "ios": course.ios.tolist(),
-        "bytes": course.bytes.tolist(),
-        **latencies,
-        "heat": [heat(course.latency[column]) if column in times else [] for column in columns],
-    }
+    found = []
+    for name in ranked:
+        same = names[name]
+        course = same[0] if len(same) == 1 else Course(*np.zeros((2, timeline.columns), np.int64))
+        for more in same if len(same) > 1 else ():
+            course.merge(more)
+        columns = range(len(course.ios))
+        times = {column: Summary.of(of) for column, of in course.latency.items()}
+        latencies = {
+            f"{figure}_ns": [
+                getattr(times[column], figure) if column in times else None for column in columns
+            ]
+            for figure in ("p50", "p90", "p99", "max")
+        }
+        rows = [heat(course.latency[column]) if column in times else [] for column in columns]
+        sums = {"ios": course.ios.tolist(), "bytes": course.bytes.tolist()}
+        found.append({"device": name[0], "operation": name[1], **sums, **latencies, "heat": rows})
+    return found
 
 
 def heat(times: Distribution) -> list[int]:

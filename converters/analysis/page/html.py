@@ -30,11 +30,7 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
 def page(kind: str, title: str, data: Mapping[str, Any]) -> str:
-    """Return a page of PAGES as HTML.
-
-    data: as of page_data, flame.as_dict or fleet_data, with `words`: this version, the meanings of
-    stages and certainties, and lines about what is missing.
-    """
+    """Return a page of PAGES as HTML. data: of page_data, flame.as_dict or fleet_data."""
     styles, scripts = PAGES[kind]
     library, script = _part(_LIBRARY), "\n".join(map(_part, scripts))
     parts = {

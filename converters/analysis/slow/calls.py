@@ -42,10 +42,7 @@ _CONTEXTS = {0: "task", 1: "softirq", 2: "interrupt"}
 
 @dataclass
 class CallFacts:
-    """One timed call, or a wait of one that was not timed. Times are ns.
-
-    None: not known, or the call has none.
-    """
+    """A timed call, or a wait of one that was not. Times are ns; None: not known, or none."""
 
     call: str
     """Name: pread64, fsync, …; "fsync (wait)" where only a wait is known; page fault."""
@@ -283,11 +280,7 @@ class SlowestCalls:
         del self.found[self.wanted.top :]
 
     def gather(self, window: Lifecycles, trace: Trace) -> None:
-        """Add a window's waits and bios of the calls in `found` to them.
-
-        These can be in other windows than the call, so every window is gathered, whatever was
-        chosen.
-        """
+        """Add a window's waits and bios of the calls in `found`, which may be in any window."""
         if not self.found:
             return
         bios, context, end = window.bios, trace.context, log_end(trace)

@@ -25,11 +25,11 @@ from biotrail.converters.analysis.slow.io_details import (
 from biotrail.converters.analysis.slow.surroundings import Surroundings
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.tables import (
     NEVER,
     NO_CPU,
     STAGE_NAMES,
-    Bool,
     Lifecycles,
     Stage,
     known_id,
@@ -39,6 +39,7 @@ from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.result import Histories, Result
 from biotrail.converters.lifecycles.windows import HANGS_NS, under_way
 from biotrail.converters.pipeline import Trace
+from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
@@ -76,11 +77,7 @@ class FollowedLife:
 def followed_lives(
     window: Lifecycles, kind: str, bios: Sequence[int], requests: Sequence[int]
 ) -> list[FollowedLife]:
-    """Return the lives of an I/O, in the order of their numbers, at most MOST_LIVES.
-
-    bios: numbers of the I/O's bio and of those on lower devices that serve it. requests: of the
-    bio; those that served the other bios are looked up.
-    """
+    """Return the lives of an I/O by number, MOST_LIVES at most. bios: also those that serve it."""
     found = None if window.sites is None else window.sites.joined
     if found is None or not len(found):
         return []
@@ -99,6 +96,7 @@ MOST_EVENTS = 1000
 """Events kept of one I/O: a discard of a whole disk has thousands of pieces."""
 MOST_MATES = 64
 MOST_CHILDREN = 64
+MOST_PARENTS = 64
 _WITH_TASK = frozenset({Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A})
 _WITH_TAG = frozenset({Kind.START, Kind.I, Kind.R, Kind.RQ_MERGE, Kind.D})
 
@@ -157,14 +155,6 @@ class SlowIO:
         return not hangs, -self.io.waited_ns
 
     @property
-    def longest_pause(self) -> tuple[Step, Step] | None:
-        """Between two successive events; None: fewer than two, or some were left out."""
-        if len(self.events) < 2 or self.events_left_out:
-            return None
-        pairs = zip(self.events, self.events[1:], strict=False)
-        return max(pairs, key=lambda pair: pair[1].offset_ns - pair[0].offset_ns)
-
-    @property
     def below(self) -> tuple[int, int] | None:
         """ns from D (else Q) to the first child's Q, and to the last child's C; None: not known."""
         ends = [c.queue_ns + c.waited_ns for c in self.children if c.queue_ns is not None]
@@ -174,6 +164,12 @@ class SlowIO:
         first = min(c.queue_ns for c in self.children if c.queue_ns is not None)
         before = first - self.begin_ns - (self.io.issue_ns or 0)
         return (before, max(ends) - first) if before >= 0 else None
+
+
+OF_EACH = 5
+MOST_EACH = 24
+"""Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
+_OP_BITS = 16
 
 
 @dataclass(frozen=True)
@@ -186,38 +182,42 @@ class Wanted:
 
 @dataclass
 class Slowest:
-    """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`."""
+    """Finds the slowest I/Os of a choice. Pass `watch` to `Trace.lifecycles(on_window=...)`.
+
+    of_each: also the OF_EACH slowest of each device and operation, whatever `wanted` and
+    `whole_families` say; `add_each` behind the last window puts them into `found`.
+    """
 
     trace: Trace
     choice: Choice
     wanted: Wanted
     whole_families: bool = True
     """Whether bios that serve an upper device's bio are only shown as that bio's children."""
+    of_each: bool = False
     counts: Counts = field(default_factory=Counts)
     found: list[SlowIO] = field(default_factory=list)
     """The slowest I/Os so far, at most `wanted.top`, the slowest first."""
     devices: set[int] = field(default_factory=set)
     lives: dict[int, Life] | None = None
     """The followed lives of `found`, by number; None unless a further pass filled it in."""
+    _each: dict[tuple[int, str], list[SlowIO]] = field(default_factory=dict)
     _end: int = NEVER
     """Latest time known of the log, ns: in the last window, the log's end. Only that window has
     bios that are under way."""
 
-    def watch(self, result: Result, window: Lifecycles, chosen: Bool | None = None) -> None:
+    def watch(self, result: Result, window: Lifecycles) -> None:
         """Count the window's I/Os, and keep in `found` those that are among the slowest.
 
         A duration that is not known is 0 with `wanted.failed`; one in doubt never matches. Among
-        equals those with the least numbers are kept. chosen: mask of bios; None: the choice's.
+        equals those with the least numbers are kept.
         """
-        bios = window.bios
+        bios, context = window.bios, self.trace.context
         self._end = log_end(self.trace)
         self.devices.update(np.unique(bios.dev).tolist())
-        if chosen is None:
-            chosen = self.choice.mask(bios, window.tasks)
-        if self.whole_families:
-            chosen = chosen & (bios.parent == NEVER)
-        tried = chosen & failed_nowait(self.trace.context, bios)
-        self.counts.tries += int(tried.sum())
+        every = self.choice.mask(bios, window.tasks)
+        tried = failed_nowait(context, bios)
+        chosen = every & (bios.parent == NEVER) if self.whole_families else every
+        self.counts.tries += int((chosen & tried).sum())
         chosen = chosen & ~tried
         # From Q to C or, for bios in flight when the log ends, to its end.
         going_on = under_way(bios)
@@ -229,21 +229,41 @@ class Slowest:
         if window.path is not None:
             self.counts.held += int(np.isin(bios.number[chosen], window.path.held.number).sum())
         self.counts.doubtful += int((chosen & known & bios.doubtful).sum())
-        chosen &= ~(known & bios.doubtful)
-        wanted = chosen & (bios.status != 0 if self.wanted.failed else known)
-        wanted &= waited >= self.wanted.over
+        wanted = chosen & ~(known & bios.doubtful) & (waited >= self.wanted.over)
+        wanted &= bios.status != 0 if self.wanted.failed else known
         self.counts.matching += int(wanted.sum())
-        rows = np.flatnonzero(wanted)
         hangs = going_on & (waited >= HANGS_NS)
-        if self.found and len(self.found) == self.wanted.top:
-            rows = rows[hangs[rows] | (waited[rows] >= self.found[-1].io.waited_ns)]
-        rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))]
-        rows = rows[: self.wanted.top]
-        if len(rows):
-            steps, events = result.histories(bios.number[rows])
-            self.found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
-            self.found.sort(key=lambda slow: (*slow.rank(), slow.io.number))
-            del self.found[self.wanted.top :]
+        kept = [(self.found, np.flatnonzero(wanted), self.wanted.top)]
+        if self.of_each:
+            codes, names = operations(context, bios.opf, bios.bytes)
+            pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
+            sure = np.flatnonzero(every & ~tried & known & ~bios.doubtful)
+            for pair in np.unique(pairs[every]).tolist():
+                name = (pair >> _OP_BITS, names[pair & ((1 << _OP_BITS) - 1)])
+                if name in self._each or len(self._each) < MOST_EACH:
+                    found = self._each.setdefault(name, [])
+                    kept.append((found, sure[pairs[sure] == pair], OF_EACH))
+        for found, some, most in kept:
+            least = found[-1].io.waited_ns if found and len(found) == most else 0
+            rows = some[hangs[some] | (waited[some] >= least)]
+            rows = rows[np.lexsort((bios.number[rows], -waited[rows], ~hangs[rows]))][:most]
+            if len(rows):
+                steps, events = result.histories(bios.number[rows])
+                found += [self._slow_io(window, steps, events, row) for row in rows.tolist()]
+                found.sort(key=lambda slow: (*slow.rank(), slow.io.number))
+                del found[most:]
+
+    def add_each(self) -> int:
+        """Put the slowest of each device and operation behind `found`; return how many it had.
+
+        The slowest of each come first, then the second of each, so that the least slow are at the
+        end, where a page leaves out what does not fit.
+        """
+        whole, known = len(self.found), {slow.io.number for slow in self.found}
+        for place in range(OF_EACH):
+            for found in self._each.values():
+                self.found += [s for s in found[place : place + 1] if s.io.number not in known]
+        return whole
 
     def _slow_io(self, window: Lifecycles, steps: Histories, events: Events, row: int) -> SlowIO:
         """steps, events: as `Result.histories` returns them, of this bio, and maybe of others."""
@@ -261,7 +281,22 @@ class Slowest:
             for number in np.unique(edges.bio[beside]).tolist()
             if (at := row_of(window.bios.number, number)) >= 0
         ]
-        children = _children(window, io.number)
+        # The parent, its parent, …; then bios on lower devices that work for it, at any depth.
+        bios, above = window.bios, row
+        parents: list[int] = []
+        while (upper := int(bios.parent[above])) != NEVER and len(parents) < MOST_PARENTS:
+            above = row_of(bios.number, upper)
+            if above < 0:
+                break
+            parents.append(above)
+        children: list[int] = []
+        level = np.array([io.number])
+        while len(level):
+            below = np.flatnonzero(np.isin(bios.parent, level))
+            below = below[~np.isin(below, children)]
+            children += below.tolist()
+            level = bios.number[below]
+        children.sort()
         family = [io.number, *window.bios.number[children].tolist()]
         shown = own_steps
         if len(own_steps) > MOST_EVENTS:
@@ -288,7 +323,7 @@ class Slowest:
             requests=requests_of(context, window.requests, numbers, origin),
             mates=ios(mates[:MOST_MATES]),
             mates_left_out=max(len(mates) - MOST_MATES, 0),
-            parents=ios(_parents(window, row)),
+            parents=ios(parents),
             children=ios(children[:MOST_CHILDREN]),
             children_left_out=max(len(children) - MOST_CHILDREN, 0),
             followed=followed_lives(window, Following(context.header).type, family, numbers),
@@ -299,31 +334,6 @@ def log_end(trace: Trace) -> int:
     """The time of the last clock reading or event read so far, whichever is later, ns."""
     readings = [int(reading["monotonic"]) for reading in trace.context.clocks]
     return max([trace.account.last_ns, *readings])
-
-
-def _parents(window: Lifecycles, row: int) -> list[int]:
-    """Return the rows of the bio's parent, its parent, …; at most 64."""
-    bios = window.bios
-    found: list[int] = []
-    while (upper := int(bios.parent[row])) != NEVER and len(found) < 64:
-        row = row_of(bios.number, upper)
-        if row < 0:
-            break
-        found.append(row)
-    return found
-
-
-def _children(window: Lifecycles, bio: int) -> list[int]:
-    """Return the rows of the bios on lower devices that work for a bio, at any depth, ascending."""
-    bios = window.bios
-    found: list[int] = []
-    level = np.array([bio])
-    while len(level):
-        rows = np.flatnonzero(np.isin(bios.parent, level))
-        rows = rows[~np.isin(rows, found)]
-        found += rows.tolist()
-        level = bios.number[rows]
-    return sorted(found)
 
 
 def _steps(
@@ -362,51 +372,63 @@ def _steps(
     return found
 
 
-OF_EACH = 5
-MOST_EACH = 24
-"""Pairs of device and operation of which the slowest I/Os are kept; later pairs have none."""
-_OP_BITS = 16
+@dataclass(frozen=True)
+class SlowPair:
+    """A pair of events. Times in ns of CLOCK_MONOTONIC."""
+
+    pair: str
+    by: str
+    """Value of --by as text; "" without."""
+    key: str
+    began_ns: int
+    ended_ns: int
+    tid: int
+    """Thread of the second event; `comm` its name, `cpu` where it ran."""
+    comm: str
+    cpu: int
+    number: int
+
+    @property
+    def latency_ns(self) -> int:
+        return self.ended_ns - self.began_ns
 
 
-class SlowestEach:
-    """Finds the slowest I/Os of a choice, and of each device and operation.
+@dataclass
+class SlowestPairs:
+    context: Context
+    top: int
+    over_ns: int = 0
+    """Only pairs that took at least this long are taken; they are counted in `slower`."""
+    count: int = 0
+    slower: int = 0
+    _kept: list[Pairs] = field(default_factory=list)
 
-    Pass `watch` to `Trace.lifecycles(on_window=...)`, read all windows, then call `finish`.
-    """
+    def add(self, window: Lifecycles) -> None:
+        if window.sites is None or not len(window.sites.pairs):
+            return
+        pairs = window.sites.pairs
+        self.count += len(pairs)
+        pairs = pairs.take(pairs.latency >= self.over_ns)
+        self.slower += len(pairs)
+        both = Pairs.concatenate([*self._kept, pairs])
+        self._kept = [both.take(np.argsort(-both.latency, kind="stable")[: self.top])]
 
-    def __init__(self, trace: Trace, choice: Choice, wanted: Wanted, whole: bool) -> None:
-        self.all = Slowest(trace, choice, wanted, whole)
-        self._each: dict[tuple[int, str], Slowest] = {}
-
-    def watch(self, result: Result, window: Lifecycles) -> None:
-        """Of each the OF_EACH slowest are kept, also those too fast or not failed for `wanted`."""
-        bios = window.bios
-        chosen = self.all.choice.mask(bios, window.tasks)
-        self.all.watch(result, window, chosen)
-        codes, names = operations(self.all.trace.context, bios.opf, bios.bytes)
-        pairs = bios.dev.astype(np.int64) << _OP_BITS | codes
-        for pair in np.unique(pairs[chosen]).tolist():
-            name = (pair >> _OP_BITS, names[pair & ((1 << _OP_BITS) - 1)])
-            if name not in self._each and len(self._each) == MOST_EACH:
-                continue
-            if name not in self._each:
-                self._each[name] = Slowest(
-                    self.all.trace, self.all.choice, Wanted(OF_EACH), whole_families=False
+    def found(self) -> list[SlowPair]:
+        """Equal ones in the order of the log."""
+        names, found = PairNames(self.context), []
+        for rows in self._kept:
+            for at in range(len(rows)):
+                pair = int(rows.pair[at])
+                one = SlowPair(
+                    pair=names.name(pair),
+                    by=names.by(pair, int(rows.by[at])),
+                    key=names.key(pair, int(rows.key0[at]), int(rows.key1[at])),
+                    began_ns=int(rows.began[at]),
+                    ended_ns=int(rows.ended[at]),
+                    tid=int(rows.tid[at]),
+                    comm=rows.comm[at].decode(errors="replace"),
+                    cpu=int(rows.cpu[at]),
+                    number=int(rows.number[at]),
                 )
-            self._each[name].watch(result, window, chosen & (pairs == pair))
-
-    def finish(self) -> tuple[Slowest, int]:
-        """Return (slowest, whole), after the last window.
-
-        slowest: `self.all`, with the slowest of each device and operation behind: the slowest of
-        each first, then the second of each, and so on. whole: how many are the slowest of all.
-        """
-        whole = len(self.all.found)
-        known = {slow.io.number for slow in self.all.found}
-        more: list[SlowIO] = []
-        # By rank, so that the least slow are at the end, where a page leaves out what does not fit.
-        for place in range(OF_EACH):
-            for one in self._each.values():
-                more += [s for s in one.found[place : place + 1] if s.io.number not in known]
-        self.all.found += more
-        return self.all, whole
+                found.append(one)
+        return found

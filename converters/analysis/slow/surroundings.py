@@ -33,12 +33,7 @@ I/O are chosen first."""
 
 @dataclass
 class Neighbour:
-    """Another bio of the device, or several that were issued and completed at the same times.
-
-    Several such bios were carried by one request. The fields of the bio with the least number stand
-    for all of them, except the sums `ios` and `bytes`. Times are ns since the I/O in question was
-    queued.
-    """
+    """A bio of the device, or all of one request, by the least number. ns since the I/O's Q."""
 
     number: int
     operation: str
@@ -276,10 +271,7 @@ class _Target:
 
 
 class Neighbourhood:
-    """Gathers the surroundings of some I/Os in one pass over a log's windows.
-
-    Call `add` with each window until it returns True, then `finish`.
-    """
+    """Gathers surroundings of I/Os: `add` windows until it returns True, then `finish`."""
 
     def __init__(
         self, context: Context, ios: Iterable[IO], mates: Mapping[int, frozenset[int]] | None = None
@@ -300,27 +292,21 @@ class Neighbourhood:
         if self._over:
             return True
         self._over = window.end > self.last_ns
-        bios, requests = [window.bios], [window.requests]
+        # If the I/Os have all ended, what later windows say of the open ones does not matter.
+        for table in (window.bios, window.open_bios) if self._over else (window.bios,):
+            codes, names = operations(self._context, table.opf, table.bytes)
+            for dev in {t.io.dev for t in self._targets}:
+                rows = np.flatnonzero(table.dev == np.uint32(dev))
+                ours = table.take(rows)
+                end = _ends(ours)
+                first, last = int(ours.queue.min(initial=FOREVER)), int(end.max(initial=NEVER))
+                for target in self._targets:
+                    if target.io.dev == dev and target.queue <= last and first <= target.end:
+                        target.add_bios(ours, end, codes[rows], names, window.tasks)
+        self._requests(window.requests)
         if self._over:
-            # The I/Os have all ended, so what later windows say of the open ones does not matter.
-            bios.append(window.open_bios)
-            requests.append(window.open_requests)
-        for bio_table in bios:
-            self._bios(bio_table, window)
-        for request_table in requests:
-            self._requests(request_table)
+            self._requests(window.open_requests)
         return self._over
-
-    def _bios(self, table: Bios, window: Lifecycles) -> None:
-        codes, names = operations(self._context, table.opf, table.bytes)
-        for dev in {t.io.dev for t in self._targets}:
-            rows = np.flatnonzero(table.dev == np.uint32(dev))
-            ours = table.take(rows)
-            end = _ends(ours)
-            first, last = int(ours.queue.min(initial=FOREVER)), int(end.max(initial=NEVER))
-            for target in self._targets:
-                if target.io.dev == dev and target.queue <= last and first <= target.end:
-                    target.add_bios(ours, end, codes[rows], names, window.tasks)
 
     def _requests(self, table: Requests) -> None:
         """Add requests to the surroundings of the I/Os on the same device: moments and flushes.

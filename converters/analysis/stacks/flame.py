@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A flame graph's frames: call stacks as a tree from the command inwards, bounded for any log."""
+"""Flame graphs: call stacks as a tree from the command inwards, bounded for any log."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import accumulate
 from typing import NamedTuple
+from xml.sax.saxutils import escape
 from zlib import crc32
 
 from biotrail.converters.analysis.page.data import as_json
@@ -20,6 +21,7 @@ from biotrail.converters.analysis.stacks.stacks import (
     stack_at,
 )
 from biotrail.converters.events.stacks import Stack
+from biotrail.recorder.schema.strings import shown
 
 ROOM = 3_500_000
 OF_EACH = 200
@@ -88,10 +90,7 @@ class Flame:
 
 
 def flame(recorded: Iterable[Recorded], room: int = ROOM) -> Flame:
-    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first.
-
-    Frames that differ only in the offset are one node. room: as of `flame_of`.
-    """
+    """Return a tree: "all", recordings if labelled, commands, then functions, outermost first."""
     return flame_of(
         (
             (
@@ -183,3 +182,91 @@ def as_dict(found: Flame, by: Weight) -> dict[str, object]:
         ],
         "left_out": found.left_out,
     }
+
+
+# As an SVG: static, without scripts, embedded fonts or external references.
+
+WIDTH = 1200
+"""Width of the picture. All sizes here are in pixels."""
+MARGIN = 10
+ROW = 18
+FONT = 11
+CHARACTER = 0.602 * FONT
+"""Width of a character: the widest of the usual monospaced fonts."""
+NARROWEST = 0.2
+"""Width below which a frame is not drawn."""
+LINE = 17
+MOST_LINE = 170
+"""Characters of a line above the frames, at most."""
+
+Formats = Mapping[Weight, Callable[[int], str]]
+"""Weight → function that formats a number of that weight; only these are shown."""
+
+
+class _Place(NamedTuple):
+    node: Node
+    x: float
+    wide: float
+
+
+def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
+    scale = (WIDTH - 2 * MARGIN) / max(flame.nodes[0].weight(by), 1)
+    places: list[_Place] = []
+    free: list[float] = []
+    """Per node so far: the left edge of the next function that it called; siblings are side by side
+    from their caller's left edge."""
+    for node in flame.nodes:
+        x = free[node.parent] if node.parent >= 0 else float(MARGIN)
+        wide = node.weight(by) * scale
+        if node.parent >= 0:
+            free[node.parent] += wide
+        free.append(x)
+        if wide >= NARROWEST:
+            places.append(_Place(node, x, wide))
+    less = flame.left_out + len(flame.nodes) - len(places)
+    lines = [title, *notes]
+    if less:
+        lines.append(f"{less:,} frames too narrow to be seen are not drawn")
+    top = MARGIN + LINE * len(lines)
+    bottom = top + ROW * (1 + max((place.node.depth for place in places), default=0))
+    height = bottom + MARGIN
+    texts = []
+    for at, text in enumerate(lines):
+        kind = 'font-size="14" font-weight="bold"' if at == 0 else 'fill="#5b6470"'
+        line = _text(text, MOST_LINE)
+        texts.append(f'<text x="{MARGIN}" y="{MARGIN + LINE * at + FONT}" {kind}>{line}</text>')
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '
+            f'viewBox="0 0 {WIDTH} {height}" font-family="monospace" font-size="{FONT}">',
+            f"<title>{_text(title)}</title>",
+            f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
+            *texts,
+            *(_frame(place, bottom, flame.nodes[0], formats) for place in places),
+            "</svg>\n",
+        ]
+    )
+
+
+def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
+    node, x, wide = place
+    y = bottom - ROW * (node.depth + 1)
+    weights = ", ".join(
+        f"{formats[by](node.weight(by))} ({100 * node.weight(by) / max(whole.weight(by), 1):.1f} %)"
+        for by in formats
+    )
+    room = int((wide - 4) / CHARACTER)
+    label = ""
+    if room >= 3:
+        text = _text(node.name, room)
+        label = f'<text x="{x + 2:.1f}" y="{y + 12}">{text}</text>'
+    return (
+        f"<g><title>{_text(f'{node.name} [{node.side}]: {weights}')}</title>"
+        f'<rect x="{x:.2f}" y="{y}" width="{max(wide - 0.3, 0.1):.2f}" height="{ROW - 1}" '
+        f'fill="{node.colour}"/>{label}</g>'
+    )
+
+
+def _text(text: str, most: int = 0) -> str:
+    """Escaped for XML, without control characters (docs/names.md). most: characters; 0: all."""
+    return escape(shown(text if not most or len(text) <= most else f"{text[: most - 1]}…"))

@@ -74,21 +74,18 @@ class Callers(Weighed):
             setattr(self, name, plus(getattr(self, name), getattr(other, name)))
 
 
+@dataclass
 class StackTable:
-    def __init__(self, context: Context, percentiles: bool = False) -> None:
-        self._context = context
-        self._percentiles = percentiles
-        self._by_task: dict[tuple[int, int], Callers] = {}
-        """(stack, task), rows or -1 each → figures, without comm."""
-        self._comms: NDArray[np.object_] = np.zeros(0, np.object_)
-        self.without_queue = 0
-        """Bios without a Q in the log, and so without a stack; they are in no Callers."""
+    context: Context
+    percentiles: bool = False
+    without_queue: int = 0
+    """Bios without a Q in the log, and so without a stack; they are in no Callers."""
+    _by_task: dict[tuple[int, int], Callers] = field(default_factory=dict)
+    """(stack, task), rows or -1 each → figures, without comm."""
+    _comms: NDArray[np.object_] = field(default_factory=lambda: np.zeros(0, np.object_))
 
     def add(self, window: Lifecycles) -> None:
-        """Bios without a known latency count in `bios` and `bytes` only.
-
-        Keeps the window's table of threads, by which `callers` names them.
-        """
+        """Bios without a known latency count in `bios` and `bytes` only."""
         self._comms = window.tasks.comm
         bios = window.bios
         seen = bios.queue != NEVER
@@ -103,12 +100,12 @@ class StackTable:
         doubtful = np.bincount(group[ended & bios.doubtful], minlength=len(keys))
         ended &= ~bios.doubtful
         count = np.bincount(group)
-        size = sum_by(group, transferred(self._context, bios.opf, bios.bytes), len(keys))
+        size = sum_by(group, transferred(self.context, bios.opf, bios.bytes), len(keys))
         times = sum_by(group[ended], latency[ended], len(keys))
         places = group[ended] * BUCKETS + log2(latency[ended])
         histogram = np.bincount(places, minlength=len(keys) * BUCKETS).reshape(-1, BUCKETS)
         fine = [Distribution() for _ in keys]
-        if self._percentiles:
+        if self.percentiles:
             add_grouped(group[ended].astype(np.int64), latency[ended], fine)
         for at, pair in enumerate(keys.tolist()):
             place = (pair >> 32) - 1, (pair & 0xFFFFFFFF) - 1
@@ -235,11 +232,7 @@ def shown_user(user: tuple[Frame, ...]) -> list[Frame]:
 
 
 def folded(callers: Iterable[Callers], stacks: list[Stack], by: Weight) -> list[str]:
-    """Return lines `comm;outermost;…;innermost WEIGHT`, which flame graph tools read.
-
-    Weights are bios, bytes or microseconds of latency. Stacks that differ only in offsets are one
-    line.
-    """
+    """Return `comm;outermost;…;innermost WEIGHT` (bios, bytes or µs) for flame graph tools."""
     weights: dict[str, int] = {}
     for caller in callers:
         frames: list[str] = []

@@ -12,9 +12,16 @@ import pytest
 
 from biotrail.cli.reporting import flame_graph
 from biotrail.converters.analysis.page.data import as_json
-from biotrail.converters.analysis.stacks.flame import OF_EACH, Flame, Recorded, Side, flame
+from biotrail.converters.analysis.stacks.flame import (
+    MARGIN,
+    OF_EACH,
+    WIDTH,
+    Flame,
+    Recorded,
+    Side,
+    flame,
+)
 from biotrail.converters.analysis.stacks.stacks import Callers, Weight
-from biotrail.converters.analysis.stacks.svg import MARGIN, WIDTH
 from biotrail.converters.events.stacks import Frame, Stack
 from tests.support.cli_runner import Cli
 from tests.support.stack_logs import READ, START, bio, queued, task, write

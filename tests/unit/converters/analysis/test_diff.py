@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli import diff as diff_command
-from biotrail.converters.analysis.diff.diff import Comparison
+from biotrail.converters.analysis.diff.diff import Comparison, options_of, pooled
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
@@ -31,7 +31,6 @@ from biotrail.converters.analysis.diff.runs import (
     student_t,
     t_beyond,
 )
-from biotrail.converters.analysis.diff.side import options_of, pooled
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
 from biotrail.converters.analysis.distributions.slots import (
     LEAST_SLOTS,

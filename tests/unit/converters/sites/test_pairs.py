@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biotrail.converters.analysis.diff.diff import Comparison
-from biotrail.converters.analysis.diff.side import pooled
+from biotrail.converters.analysis.diff.diff import Comparison, pooled
 from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report

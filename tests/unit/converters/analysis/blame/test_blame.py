@@ -416,6 +416,21 @@ def test_a_stretch_of_time_keeps_few_stretches_apart(tmp_path: Path) -> None:
         assert len(found._company._served[0]) <= 200 if found._company._served else True
 
 
+def test_classes_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # GIVEN few classes that are told apart, and I/O of more sizes
+    monkeypatch.setattr(online, "MOST_CLASSES", 3)
+    ios = [
+        Io("app", t * MS, t * MS, t * MS + 50 * US, "R", sectors=1 << t % 10) for t in range(300)
+    ]
+    trace = Trace(blame_logs.write(tmp_path / "a.biotrail", ios))
+    # WHEN it is blamed in one pass / THEN the others are one class, and all are counted
+    found, whole = Online(trace.context, "process"), Waits()
+    for one in [*trace.lifecycles(100, small=True), None]:
+        whole.merge(found.add(one)[0])
+    assert len(found._company.classes) == 3
+    assert whole.rows["app"].ios == 300
+
+
 def test_long_requests_stand_beside_nothing_and_are_counted(tmp_path: Path) -> None:
     # GIVEN a request that lasts for two seconds, and reads beside it
     ios = [Io("app", t * 10 * MS, t * 10 * MS, t * 10 * MS + 50 * US) for t in range(300)]

@@ -9,9 +9,8 @@ import pytest
 
 from biotrail.converters.analysis.guests.disk_requests import READ, HostBios
 from biotrail.converters.analysis.guests.figures import figures
-from biotrail.converters.analysis.guests.guest import Guest, join
+from biotrail.converters.analysis.guests.guest import Guest, Unlinked, join
 from biotrail.converters.analysis.guests.image import Extents, Mapping, read_mapping
-from biotrail.converters.analysis.guests.links import Unlinked
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError

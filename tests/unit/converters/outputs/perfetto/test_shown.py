@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biotrail.converters.analysis.blame import timeline
-from biotrail.converters.analysis.blame.timeline import Timeline, _spread
+from biotrail.converters.analysis.blame import online
+from biotrail.converters.analysis.blame.online import Timeline, _spread
 from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto import slowest
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
@@ -396,7 +396,7 @@ def test_tracks_have_all_that_waits_and_are_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
     # GIVEN few steps, and I/O of minutes
-    monkeypatch.setattr(timeline, "MOST_STEPS", 50)
+    monkeypatch.setattr(online, "MOST_STEPS", 50)
     ios = [Io(io.comm, 60 * io.queue, 60 * io.queue, 60 * io.queue + io.complete - io.queue,
               io.op, io.sectors) for io in beside()]  # fmt: skip
     # WHEN it is taken in, in windows of any size
@@ -414,7 +414,7 @@ def test_what_is_kept_of_the_slowest_is_bounded(tmp_path: Path) -> None:
     found = taken_in(blame_logs.write(tmp_path / "a.biotrail", ios), 100)
     # WHEN it is taken in / THEN the slowest are kept
     kept = sorted(latency for latency, _ in found._slow.values())
-    assert kept == [MS + t for t in range(600 - timeline.MOST_SLOW, 600)]
+    assert kept == [MS + t for t in range(600 - online.MOST_SLOW, 600)]
 
 
 @given(
