@@ -14,7 +14,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log.chunks import unwrap
-from biotrail.recorder.probes import file_ways, light
+from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import (
     Capabilities,
     ProbeConfig,
@@ -64,6 +64,7 @@ from biotrail.recorder.probes.programs import (
     choose,
     is_preemptible,
     object_path,
+    refuse_light,
 )
 from biotrail.recorder.probes.rings import waker
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -123,7 +124,7 @@ class CoreProbes(Probes):
     def open(self) -> None:
         """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
-        light.refuse(self.config)
+        refuse_light(self.config)
         check_tasks(self.config.filters)
         ensure_room(0, memory_limit.room())
         path = self._path or object_path()

@@ -28,8 +28,7 @@ from biotrail.recorder.probes.sites.attaching import (
     ProgramType,
     Template,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES
+from biotrail.recorder.probes.sites.base import SMALLEST_RING_BYTES, SiteProbes, fill_value, per_cpu
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError, SiteError

@@ -19,12 +19,12 @@ from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match.tables import Matcher, Rows
 from biotrail.recorder.filters import filters as module
-from biotrail.recorder.filters import wanted_files as files_module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
 from biotrail.recorder.filters.left_out import read_left_out as from_counters
-from biotrail.recorder.filters.wanted_files import Wanted, wanted_files
 from biotrail.recorder.host.cgroups import Hierarchy
 from biotrail.recorder.log import Segment
+from biotrail.recorder.probes import file_ways as files_module
+from biotrail.recorder.probes.file_ways import Wanted, wanted_files
 from biotrail.recorder.probes.maps.admission import config
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.device_numbers import kernel_dev

@@ -6,9 +6,15 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.filters.wanted_files import Wanted
 from biotrail.recorder.probes import file_ways
-from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, choose, names_of, ways_of
+from biotrail.recorder.probes.file_ways import (
+    NO_CHOICE,
+    FileChoice,
+    Wanted,
+    choose,
+    names_of,
+    ways_of,
+)
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
