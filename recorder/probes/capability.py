@@ -11,7 +11,7 @@ from typing import NamedTuple
 from biotrail.recorder.host import devices
 from biotrail.recorder.probes.file_ways import files_of, names_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
-from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums, offered
 from biotrail.recorder.probes.kernel.libbpf import load_library
 from biotrail.recorder.probes.maps.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
@@ -21,7 +21,6 @@ from biotrail.recorder.probes.programs import (
     STEPS,
     is_preemptible,
     object_path,
-    offered,
 )
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
 from biotrail.recorder.probes.rings.head_stores import exchanges_offered
@@ -125,7 +124,7 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
     ops = kernel_enums(btf)["op_enum"]
     yield Check("operations", True, f"{len(ops)} known from the kernel's types")
     for probe in PROBES:
-        program, reason = offered(probe, btf)
+        program, reason = offered(btf, probe.tracepoint, probe.programs)
         name = f"event {probe.letter} ({probe.tracepoint})"
         required = probe.letter in ESSENTIAL
         if program:

@@ -94,27 +94,26 @@ class Measuring:
             hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             allow_locked_memory()
         self._program = _PROGRAM + (PREEMPTION_OFF if held else "")
-        self._object = BpfObject(path)
+        bpf = self._object = BpfObject(path)
         try:
-            self._load(self._object, hold_irqs)
+            sizes, filters = RingSizes.choose(self._cpus), Filters()
+            config = admission.config(
+                sizes, self._devices, filters, self.enums, hold_irqs=hold_irqs
+            )
+            for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
+                bpf.set_autoload(name, name == self._program)
+            others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
+            bpf.set_initial_value(".rodata", config)
+            bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))
+            bpf.load()
+            zeros = (_Value * self._cpus)()
+            for op in others:
+                bpf.put(_MAP, _Key(OTHER, op), zeros)
+            bpf.attach(self._program)
         except ProbeError:
             self.close()
             raise
         return self
-
-    def _load(self, bpf: BpfObject, hold_irqs: bool) -> None:
-        sizes = RingSizes.choose(self._cpus)
-        config = admission.config(sizes, self._devices, Filters(), self.enums, hold_irqs=hold_irqs)
-        for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
-            bpf.set_autoload(name, name == self._program)
-        others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
-        bpf.set_initial_value(".rodata", config)
-        bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))
-        bpf.load()
-        zeros = (_Value * self._cpus)()
-        for op in others:
-            bpf.put(_MAP, _Key(OTHER, op), zeros)
-        bpf.attach(self._program)
 
     def __exit__(self, *_error: object) -> None:
         self.close()

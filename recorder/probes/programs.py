@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.probes.backend import ProbeConfig, ProgramInfo
-from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf, offered
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 
@@ -114,7 +114,7 @@ def choose(
     without = "PU" if by_device and not btf.has_member("request_queue", "disk") else ""
     found = []
     for probe in PROBES:
-        program, reason = offered(probe, btf)
+        program, reason = offered(btf, probe.tracepoint, probe.programs)
         if program and probe.letter not in letters:
             program, reason = "", f"not in the event set {events}"
         elif program and probe.letter in without:
@@ -122,16 +122,6 @@ def choose(
         name = program + suffix if program else ""
         found.append(ProgramInfo(name, probe.letter, probe.tracepoint, False, reason))
     return found
-
-
-def offered(probe: Probe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
-    count = btf.parameters(probe.tracepoint)
-    if count is None:
-        return "", f"this kernel has no tracepoint {probe.tracepoint}"
-    if count not in probe.programs:
-        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
-    return probe.programs[count], ""
 
 
 def object_path(name: str = OBJECT_NAME) -> Path:

@@ -69,8 +69,17 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 start_new_session=True,
                 env=kernel_headers.environment(),
             )
+        answer: dict[str, Any] = {}
+        descriptors: list[int] = []
         try:
-            answer, descriptors = _exchange(ours, json.dumps(request).encode())
+            ours.sendall(json.dumps(request).encode())
+            ours.shutdown(socket.SHUT_WR)
+            data, descriptors, _, _ = socket.recv_fds(ours, 1 << 16, _MAX_DESCRIPTORS)
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            answer = json.loads(data) if data else {}
+        except OSError as error:
+            answer = {"error": str(error)}
         finally:
             child.kill()
             child.wait()
@@ -84,19 +93,6 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
             )
     by_name = dict(zip(names, descriptors, strict=True))
     return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
-
-
-def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list[int]]:
-    """Return the answer of the child, and the descriptors received with it; {}: it gave none."""
-    try:
-        peer.sendall(request)
-        peer.shutdown(socket.SHUT_WR)
-        data, descriptors, _, _ = socket.recv_fds(peer, 1 << 16, _MAX_DESCRIPTORS)
-    except OSError as error:
-        return {"error": str(error)}, []
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return json.loads(data) if data else {}, descriptors
 
 
 def failure(error: str, said: str) -> ProbeError:

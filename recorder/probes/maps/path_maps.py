@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf, offered
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
@@ -345,16 +345,12 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
 
 def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
     """Return (program, "") for a tracepoint, or the older one of _OLD; else ("", reason)."""
-    count, names = btf.parameters(probe.tracepoint), probe.tracepoint
-    if count is None and probe.tracepoint in _OLD:
-        probe = _OLD[probe.tracepoint]
-        count = btf.parameters(probe.tracepoint)
-        names += f" or {probe.tracepoint}"
-    if count is None:
-        return "", f"this kernel has no tracepoint {names}"
-    if count not in probe.programs:
-        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
-    return probe.programs[count], ""
+    name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
+    if old is None or btf.parameters(name) is not None:
+        return offered(btf, name, probe.programs)
+    if btf.parameters(old.tracepoint) is None:
+        return "", f"this kernel has no tracepoint {name} or {old.tracepoint}"
+    return offered(btf, old.tracepoint, old.programs)
 
 
 @cache

@@ -201,9 +201,24 @@ class Descriptors(ExitStack):
         return descriptor
 
     def module_btf(self, module: str) -> int:
-        """Return what a Place has as btf_fd. Raises OSError as the function `module_btf`."""
-        if module not in self._modules:
-            self._modules[module] = self.add(module_btf(module))
+        """Return a descriptor of a loaded module's BTF, kept by these; 0 for the kernel's own.
+
+        Raises OSError: the module has none, or there is no right to look.
+        """
+        attr = _ById()
+        name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
+        while module not in self._modules:
+            bpf(_BTF_GET_NEXT_ID, attr)
+            attr.id = attr.next_id
+            info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
+            with Descriptors() as kept:
+                descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
+                place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
+                bpf(OBJ_GET_INFO_BY_FD, place)
+                # A program's BTF has no name; the kernel's is called vmlinux.
+                if info.kernel_btf and name.value.decode() == module:
+                    self.enter_context(kept.pop_all())
+                    self._modules[module] = descriptor
         return self._modules[module]
 
 
@@ -267,24 +282,6 @@ def link_event(event: int, program: int, cookie: int) -> int:
     """Attach a program to a perf event with a cookie for bpf_get_attach_cookie() (5.15)."""
     attr = _PerfLink(program, event, AttachType.PERF_EVENT, 0, cookie)
     return bpf(_LINK_CREATE, attr)
-
-
-def module_btf(module: str) -> int:
-    """Return a descriptor of a loaded module's BTF. Raises OSError: none, or no right to look."""
-    attr = _ById()
-    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
-    while True:
-        bpf(_BTF_GET_NEXT_ID, attr)
-        attr.id = attr.next_id
-        info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-        with Descriptors() as kept:
-            descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
-            place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
-            bpf(OBJ_GET_INFO_BY_FD, place)
-            # A program's BTF has no name; the kernel's is called vmlinux.
-            if info.kernel_btf and name.value.decode() == module:
-                kept.pop_all()
-                return descriptor
 
 
 _TRIED_ON = "bpf_fentry_test1"

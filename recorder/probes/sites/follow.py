@@ -233,68 +233,59 @@ class FunctionPrograms:
     def _attach_each(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
         """Attach programs to each function's return, then to its entry: ends come before begins."""
         names = templates(way)
-        back, entry = Template.of(bpf, names[-1]), Template.of(bpf, names[0])
-        roles = {"return": back, "entry": entry}
-        shared: dict[str, int] = {}
+        roles = {"return": Template.of(bpf, names[-1]), "entry": Template.of(bpf, names[0])}
+        shared: dict[str, int] = {}  # programs of all functions, told apart by their cookies
         if way.cookies:
             place = Place(ProgramType.KPROBE)
             shared = {role: self._load(role, roles[role], place) for role in ("entry", "return")}
         with Descriptors() as modules:
             for site in sites:
                 try:
-                    with Descriptors() as links:
-                        if way.name == "fentry":
-                            btf = modules.module_btf(site.taking.module)
-                            self._attach_trampolines(links, entry, site, btf)
-                        else:
-                            self._attach_kprobes(links, roles, site, shared)
+                    with Descriptors() as programs, Descriptors() as links:
+                        made = {}
+                        for role, template in roles.items():
+                            program = shared.get(role)
+                            if program is None:
+                                program = programs.add(_clone(template, role, way, site, modules))
+                                made[role] = program
+                            if way.name == "fentry":
+                                links.add(attaching.typed(program))
+                                continue
+                            name, module = site.taking.name, site.taking.module
+                            name = f"{module}:{name}" if module else name
+                            event = attaching.kprobe_event(name, returns=role == "return")
+                            links.add(event)
+                            if shared:
+                                value = cookie(site, Role.ENTRY)
+                                links.add(attaching.link_event(event, program, value))
+                            else:
+                                bpf_calls.set_program(event, program)
+                        self._loaded.enter_context(programs.pop_all())
                         self._links.enter_context(links.pop_all())
+                    for role, program in made.items():
+                        self.programs.setdefault(role, []).append(program)
                     self.functions.add(site.index)
                 except (OSError, RefusedError) as error:
                     self._refuse(site, error)
 
-    def _attach_trampolines(
-        self, links: Descriptors, template: Template, site: PlannedSite, btf: int
-    ) -> None:
-        entry_place, return_place = (
-            Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
-            for kind in (AttachType.FENTRY, AttachType.FEXIT)
-        )
-        with Descriptors() as programs:
-            try:
-                result = site.taking.arguments
-                back = template.load(return_place, cookie(site, Role.RETURN, result))
-            except RefusedError as error:
-                if error.number != errno.EACCES:
-                    raise
-                # The kernel does not let this function's result be read.
-                back = template.load(return_place, cookie(site, Role.RETURN, _NO_RESULT))
-            links.add(attaching.typed(programs.add(back)))
-            entry = programs.add(template.load(entry_place, cookie(site, Role.ENTRY)))
-            links.add(attaching.typed(entry))
-            self._loaded.enter_context(programs.pop_all())
-        self.programs.setdefault("return", []).append(back)
-        self.programs.setdefault("entry", []).append(entry)
 
-    def _attach_kprobes(
-        self,
-        links: Descriptors,
-        roles: dict[str, Template],
-        site: PlannedSite,
-        shared: dict[str, int],
-    ) -> None:
-        """shared: programs that serve all functions, told apart by their cookies; else none."""
-        module, value = site.taking.module, cookie(site, Role.ENTRY)
-        name = f"{module}:{site.taking.name}" if module else site.taking.name
-        for role, template in roles.items():
-            program = shared.get(role)
-            if program is None:
-                program = self._load(role, template, Place(ProgramType.KPROBE), value)
-            event = links.add(attaching.kprobe_event(name, returns=role == "return"))
-            if shared:
-                links.add(attaching.link_event(event, program, value))
-            else:
-                bpf_calls.set_program(event, program)
+def _clone(template: Template, role: str, way: Way, site: PlannedSite, modules: Descriptors) -> int:
+    """Load a function's own program for its entry or return."""
+    entry = cookie(site, Role.ENTRY)
+    if way.name != "fentry":
+        return template.load(Place(ProgramType.KPROBE), entry)
+    btf = modules.module_btf(site.taking.module)
+    kind = AttachType.FENTRY if role == "entry" else AttachType.FEXIT
+    place = Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
+    if role == "entry":
+        return template.load(place, entry)
+    try:
+        return template.load(place, cookie(site, Role.RETURN, site.taking.arguments))
+    except RefusedError as error:
+        if error.number != errno.EACCES:
+            raise
+        # The kernel does not let this function's result be read.
+        return template.load(place, cookie(site, Role.RETURN, _NO_RESULT))
 
 
 # What is followed, by itself

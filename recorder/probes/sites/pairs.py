@@ -53,7 +53,7 @@ from biotrail.recorder.sites.declarations import (
 )
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
 from biotrail.recorder.sites.types import Prototype, TypeTable
-from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+from biotrail.recorder.symbols.kallsyms import KernelSymbols
 
 _NEAR = 5
 MAX_OPEN = 65_536
@@ -284,7 +284,7 @@ class PairProbes(SiteProbes):
         """The pairs as this kernel has them; set by open()."""
         self.final: list[PairReading] = []
         """The totals after detach(), also once closed."""
-        self._symbols: LiveKernelSymbols | None = None
+        self._symbols: KernelSymbols | None = None
         """Functions of the kernel if values are their addresses; set by open()."""
         self._events: list[_Event] = []
         self._attached = False
@@ -294,7 +294,7 @@ class PairProbes(SiteProbes):
         self.pairs = resolve_all(self._wanted, self._known, needs_device=bool(self.devices))
         # Now, as the right to see addresses is given up later.
         if any(pair.by and pair.by_value.format == _SYMBOL for pair in self.pairs):
-            self._symbols = LiveKernelSymbols()
+            self._symbols = KernelSymbols()
 
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
         bpf.set_initial_value(".rodata.pairs", section(self.pairs))
