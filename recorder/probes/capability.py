@@ -47,6 +47,11 @@ class Check:
     required: bool = True
 
 
+def _optional(name: str, fine: str, problem: str = "", remedy: str = "") -> Check:
+    """Return a check that need not hold. problem: "": there is none, as `fine` says."""
+    return Check(name, not problem, problem or fine, remedy if problem else "", False)
+
+
 class Refusal(NamedTuple):
     """Why this process may not load BPF programs for tracing."""
 
@@ -134,14 +139,12 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
             yield Check(name, False, reason, remedy, required)
     choice = choose_path(MEANINGS, btf, preemptible=False)
     for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(choice.drivers)}"}).items():
-        if part in choice.lacking:
-            yield Check(f"path {part}", False, choice.lacking[part], without, False)
-        else:
-            yield Check(f"path {part}", True, f"offered: {meaning}", "", False)
+        lacking = choice.lacking.get(part, "")
+        yield _optional(f"path {part}", f"offered: {meaning}", lacking, without)
     within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
     within += [(f"driver {name}", why) for name, why in choice.without.items() if choice.drivers]
     for name, why in within:
-        yield Check(f"path {name}", False, why, without, False)
+        yield _optional(f"path {name}", "", why, without)
 
 
 def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
@@ -150,46 +153,36 @@ def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
     if files.recorded:
         ways = names_of(ways_of(btf, kernel_enums(btf)), files.iomap_end_io)
     if not files.recorded:
-        yield Check("files", False, files.lacking, "none needed: recorded without them", False)
-    elif not ways:
-        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
-        yield Check("files", False, "known of the page cache alone", remedy, False)
+        yield _optional("files", "", files.lacking, "none needed: recorded without them")
     else:
         detail = "of the page cache, and of direct I/O " + ", ".join(WAYS[way] for way in ways)
-        yield Check("files", True, detail, "", False)
+        problem = "" if ways else "known of the page cache alone"
+        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
+        yield _optional("files", detail, problem, remedy)
     how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
-    yield Check("preemption", True, how, "", False)
+    yield _optional("preemption", how)
     name = "order of rings"
     if is_strongly_ordered():
-        yield Check(name, True, "by the processor", "", False)
+        yield _optional(name, "by the processor")
     elif exchanges_offered():
-        how = "heads are published by exchanges, which are barriers"
-        yield Check(name, True, how, "", False)
+        yield _optional(name, "heads are published by exchanges, which are barriers")
     else:
         how = "by membarrier(2), which waits 13 to 41 ms before each drain: small rings lose events"
         remedy = (
             "--buffer-size 2M or more (the default is), or a kernel that compiles exchanges (5.18)"
         )
-        yield Check(name, False, how, remedy, False)
-    name = "memory for rings"
-    if (problem := locked_memory_problem(btf)) is None:
-        yield Check(name, True, "not limited by ulimit -l", "", False)
-    else:
-        yield Check(name, False, problem, LOCKED_REMEDY, False)
+        yield _optional(name, "", how, remedy)
+    problem = locked_memory_problem(btf) or ""
+    yield _optional("memory for rings", "not limited by ulimit -l", problem, LOCKED_REMEDY)
 
 
 def _host() -> Iterator[Check]:
     """Yield the checks of tracefs, which only bcc needs, and of the host's settings."""
-    if (place := tracefs.mounted()) is not None:
-        yield Check("tracefs", True, f"mounted at {place}", "", False)
-    else:
-        detail = f"{tracefs.absence()}; only the bcc backend needs it"
-        yield Check("tracefs", False, detail, tracefs.remedy(), False)
-    if (why := devices.masked()) is None:
-        yield Check("devices", True, "have names", "", False)
-    else:
-        reason, _, remedy = why.rpartition(": ")
-        yield Check("devices", False, reason, remedy, False)
+    place = tracefs.mounted()
+    problem = "" if place else f"{tracefs.absence()}; only the bcc backend needs it"
+    yield _optional("tracefs", f"mounted at {place}", problem, tracefs.remedy())
+    reason, _, remedy = (devices.masked() or "").rpartition(": ")
+    yield _optional("devices", "have names", reason, remedy)
     text = _setting(_LOCKDOWN)
     state = (text or "").partition("[")[2].partition("]")[0] or text
     if state is None:
@@ -199,16 +192,14 @@ def _host() -> Iterator[Check]:
         yield Check("lockdown", False, detail, "boot with lockdown=integrity or lockdown=none")
     else:
         yield Check("lockdown", True, state)
-    name = "kernel symbols"
-    if symbols_shown():
-        yield Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
-    else:
-        detail = (
-            "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
-            "--dir) has a file only where the call that does it is a read or write"
-        )
-        remedy = "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1"
-        yield Check(name, False, detail, remedy, False)
+    detail = (
+        "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
+        "--dir) has a file only where the call that does it is a read or write"
+    )
+    problem = "" if symbols_shown() else detail
+    remedy = "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1"
+    shown = "shown: call stacks have names, and direct I/O files"
+    yield _optional("kernel symbols", shown, problem, remedy)
 
 
 def _settings() -> Iterator[Check]:
@@ -222,22 +213,17 @@ def _settings() -> Iterator[Check]:
     detail = f"not known: {path} cannot be read"
     if value is not None:
         detail = f"{value}: {meanings.get(value, 'unknown value')}"
-    yield Check("unprivileged BPF", True, detail, "", False)
-    name, path = "BPF compiler (JIT)", Path("/proc/sys/net/core/bpf_jit_enable")
+    yield _optional("unprivileged BPF", detail)
+    path = Path("/proc/sys/net/core/bpf_jit_enable")
     value = _setting(path)
-    if value == "0":
-        detail = "off: programs are interpreted, recording costs several times as much"
-        yield Check(name, False, detail, "sysctl net.core.bpf_jit_enable=1", False)
-    else:
-        detail = "on" if value is not None else f"not known: {path} is for root"
-        yield Check(name, True, detail, "", False)
+    detail = "on" if value is not None else f"not known: {path} is for root"
+    slow = "off: programs are interpreted, recording costs several times as much"
+    problem, remedy = slow if value == "0" else "", "sysctl net.core.bpf_jit_enable=1"
+    yield _optional("BPF compiler (JIT)", detail, problem, remedy)
     yield _functions()
     missing = {lack.key for lack in rights.lacking()}
     for lack in rights.MISSING_CAPABILITIES:
-        if lack.key in missing:
-            yield Check(lack.works, False, str(lack), lack.remedy, False)
-        else:
-            yield Check(lack.works, True, "yes", "", False)
+        yield _optional(lack.works, "yes", str(lack) if lack.key in missing else "", lack.remedy)
 
 
 def _setting(path: Path) -> str | None:
@@ -250,17 +236,16 @@ def _setting(path: Path) -> str | None:
 def _functions() -> Check:
     name = "functions (follow)"
     if refusal():
-        return Check(name, True, "not known: to try is for root", "", False)
+        return _optional(name, "not known: to try is for root")
     try:
         ways = all_ways()
     except ProbeError as error:
-        return Check(name, False, str(error), "", False)
+        return _optional(name, "", str(error))
     there = [way.name for way in ways if not way.reason]
-    if there:
-        return Check(name, True, f"by {', '.join(there)}", "", False)
     reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
-    detail = f"tracepoints and their stacks alone ({reasons})"
-    return Check(name, False, detail, "a kernel with CONFIG_FPROBE or CONFIG_KPROBES", False)
+    problem = "" if there else f"tracepoints and their stacks alone ({reasons})"
+    remedy = "a kernel with CONFIG_FPROBE or CONFIG_KPROBES"
+    return _optional(name, f"by {', '.join(there)}", problem, remedy)
 
 
 def report() -> list[Check]:
