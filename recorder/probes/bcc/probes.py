@@ -91,7 +91,7 @@ class BccProbes(Probes):
                 reason = f"{probe.tracepoint} does not report {', '.join(lacking)}"
             if reason and probe.letter in ESSENTIAL:
                 raise ProbeError(f"event {probe.letter} cannot be recorded: {reason}")
-            name = "" if reason else bcc_source.program_name(probe.letter)
+            name = "" if reason else bcc_source.program_name(probe.tracepoint)
             one = ProgramInfo(name, probe.letter, probe.tracepoint, False, reason)
             self._choices.append(one)
         possible = Path("/sys/devices/system/cpu/possible").read_text()

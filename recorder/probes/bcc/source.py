@@ -108,8 +108,8 @@ def lacks(letter: str, form: Format) -> list[str]:
     return [name for name in NEEDED[letter] if name not in form.fields]
 
 
-def program_name(letter: str) -> str:
-    return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
+def program_name(tracepoint: str) -> str:
+    return f"bt_{tracepoint.removeprefix('block_')}"
 
 
 def source(
@@ -134,30 +134,20 @@ def source(
         "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
     }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
+    body = ["if (!error) return 0;", f"if (error > 0) return {IOERR};", "switch (error) {"]
+    body += [f"case {-errno}: return {status};" for status, errno in ERRNO.items()] + ["}"]
     texts = resources.files("biotrail.bpf")
     parts = [
         f"#include <uapi/linux/bpf.h>\n{defined}\n",
         (texts / "records.h").read_text(),
         (texts / "bcc_ring.h").read_text(),
-        _status(),
+        # errno of a tracepoint to blk_status_t, if it has one.
+        _inline("s32 bt_status(s32 error)", [*body, "return error;"]),
         filter_text(devices, filters),
         (texts / "bcc.h").read_text(),
         *(_program(letter, form) for letter, form in forms.items()),
     ]
     return "\n".join(parts)
-
-
-def _status() -> str:
-    """Return the text of `bt_status`: errno of a tracepoint to blk_status_t, if it has one."""
-    cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
-    body = [
-        "if (!error) return 0;",
-        f"if (error > 0) return {IOERR};",
-        "switch (error) {",
-        *cases,
-        "}",
-    ]
-    return _inline("s32 bt_status(s32 error)", [*body, "return error;"])
 
 
 def _program(letter: str, form: Format) -> str:
@@ -170,7 +160,8 @@ def _program(letter: str, form: Format) -> str:
     if "rwbs" in form.fields:
         lines.append(f"event.rwbs = {_letters(form, form.fields['rwbs'])};")
     body = "\n".join(f"\t{line}" for line in lines)
-    return f"int {program_name(letter)}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
+    name = program_name(form.name)
+    return f"int {name}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
 
 
 def _at(offset: int, size: int) -> str:

@@ -36,27 +36,6 @@ from biotrail.recorder.sites.expressions import Value
 _DEVICES = Path("/sys/dev/block")
 
 
-def _device_numbers(devices: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the dev_t that events of chosen devices may have: of disks and of their partitions.
-
-    devices: (dev_t of the disk, dev_t of the partition or 0). With a whole disk come its
-    partitions, as some objects name these. Raises ProbeError: more than MAX_DEVS.
-    """
-    found: dict[int, None] = {}
-    for disk, part in devices:
-        found[part or disk] = None
-        for mark in () if part else _DEVICES.joinpath(dev_text(disk)).glob("*/partition"):
-            number = dev_number(device_sysfs.read(str(mark.with_name("dev"))))
-            if number is not None:
-                found[number] = None
-    if len(found) > MAX_DEVS:
-        raise ProbeError(
-            f"the chosen devices have {len(found)} numbers with their partitions, at most "
-            f"{MAX_DEVS} can be told apart: choose fewer, or partitions (-d)"
-        )
-    return list(found)
-
-
 def per_cpu(
     bpf: BpfObject, name: str, key: "ctypes._CData", kind: type[ctypes.Structure]
 ) -> list[ctypes.Structure]:
@@ -228,7 +207,18 @@ class SiteProbes(Probes):
         sizes = RingSizes.choose(1, None)
         config = admission.config(sizes, [], filters, self.enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
-        numbers = _device_numbers(self.devices)
+        # With a whole disk come its partitions, as some objects name these.
+        numbers = {part or disk for disk, part in self.devices}
+        for disk, part in self.devices:
+            for mark in () if part else _DEVICES.joinpath(dev_text(disk)).glob("*/partition"):
+                number = dev_number(device_sysfs.read(str(mark.with_name("dev"))))
+                if number is not None:
+                    numbers.add(number)
+        if len(numbers) > MAX_DEVS:
+            raise ProbeError(
+                f"the chosen devices have {len(numbers)} numbers with their partitions, at most "
+                f"{MAX_DEVS} can be told apart: choose fewer, or partitions (-d)"
+            )
         where = cgroups.hierarchy() if filters.by_cgroup else None
         made = SITE_CONFIG.ctype(
             record=self._record,

@@ -23,7 +23,7 @@ from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
-from biotrail.recorder.probes.kernel import bpf_calls, tracefs
+from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
@@ -252,14 +252,13 @@ class FunctionPrograms:
                                 links.add(attaching.typed(program))
                                 continue
                             name, module = site.taking.name, site.taking.module
-                            name = f"{module}:{name}" if module else name
-                            event = attaching.kprobe_event(name, returns=role == "return")
-                            links.add(event)
-                            if shared:
-                                value = cookie(site, Role.ENTRY)
-                                links.add(attaching.link_event(event, program, value))
-                            else:
-                                bpf_calls.set_program(event, program)
+                            attaching.kprobe(
+                                links,
+                                f"{module}:{name}" if module else name,
+                                program,
+                                returns=role == "return",
+                                cookie=cookie(site, Role.ENTRY) if shared else None,
+                            )
                         self._loaded.enter_context(programs.pop_all())
                         self._links.enter_context(links.pop_all())
                     for role, program in made.items():
@@ -402,19 +401,6 @@ class FollowProbes(SiteProbes):
                 sites.append(replace(site, address=address))
         self.attached.attach(bpf, self._way, sites)
         refused = dict(self.attached.refused)
-        self._attach_tracepoints(bpf, refused)
-        if missing:
-            refused[_NO_ADDRESS] = missing
-        self.plan = self.plan.without(refused)
-        if not self.attached.functions and not self._tracepoints:
-            raise ProbeError(
-                f"none of the sites of struct {self.plan.struct} could be attached: "
-                + "; ".join(sorted(refused))
-            )
-        self._free(range(self.options.at_once))
-        bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
-
-    def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             for site in self.plan.tracepoints:
@@ -428,6 +414,16 @@ class FollowProbes(SiteProbes):
                 except (OSError, RefusedError) as error:
                     said = str(error).splitlines()[0]
                     refused.setdefault(f"refused: {said}", []).append(taking.shown)
+        if missing:
+            refused[_NO_ADDRESS] = missing
+        self.plan = self.plan.without(refused)
+        if not self.attached.functions and not self._tracepoints:
+            raise ProbeError(
+                f"none of the sites of struct {self.plan.struct} could be attached: "
+                + "; ".join(sorted(refused))
+            )
+        self._free(range(self.options.at_once))
+        bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
