@@ -125,11 +125,7 @@ class Measuring:
             self._object = None
 
     def read(self) -> list[Measured]:
-        """Return the sums of all CPUs now, by one batch look-up; those without I/O left out.
-
-        A request that completes meanwhile may be in some of its figures only, until the next
-        reading.
-        """
+        """Return all CPUs' sums now; a request that completes meanwhile may be in some only."""
         most = MOST + len(set(self.enums["op_enum"].values())) + 1
         keys = np.empty((most, 2), np.uint32)
         values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)

@@ -106,11 +106,7 @@ class Btf:
     """
 
     def __init__(self, data: bytes, name: str = "", base: "Btf | None" = None) -> None:
-        """Index the types in `data`, as in /sys/kernel/btf/NAME; `base`: vmlinux's, for a module.
-
-        Raises SiteError: the data is no BTF of this byte order, is cut, or has a kind that is not
-        known, whose length is therefore unknown.
-        """
+        """data: as in /sys/kernel/btf/NAME. base: vmlinux's, for a module. Raises SiteError."""
         self.name, self.base = name, base
         try:
             magic, _, _, length, at, size, strings, string_bytes = _HEADER.unpack_from(data)

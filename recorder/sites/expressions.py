@@ -367,10 +367,7 @@ def _at_end(
 
 
 def _step(btf: Btf, number: int, offsets: list[int], step: Step, text: str) -> tuple[int, int, int]:
-    """Take a step from a value of the type `number`, which changes `offsets`.
-
-    Returns the type there and, of a bit field, its first bit and how many it has; else 0.
-    """
+    """Take a step, which changes `offsets`; return the type, and a bit field's bit and bits."""
     where, what = f"'{text}' at character {step.at}", type_text(btf, number)
     found, bit, bits = btf.strip(number), 0, 0
     followed = found.kind == Kind.PTR

@@ -93,10 +93,7 @@ class TypeTable:
         return cls(vmlinux, {name: (place / name).read_bytes for name in names})
 
     def _blobs(self, text: str = "") -> Iterator[Btf]:
-        """Yield the kernel's BTF, then each module's whose own strings hold `text`.
-
-        Modules that were unloaded meanwhile, or whose BTF is damaged, are left out.
-        """
+        """Yield the kernel's BTF, then that of modules, if it can be read and has `text`."""
         yield self._kernel
         for name, read in self._readers.items():
             if name not in self._modules:

@@ -50,10 +50,7 @@ def require() -> str:
 
 
 def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Have a child process compile C text and load its programs; return descriptors by name.
-
-    Raises TooBigError: the kernel refused maps for their size; ProbeError.
-    """
+    """Have a child process load C text. Raises TooBigError: maps were too large; ProbeError."""
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
     request["flags"] = kernel_headers.flags()

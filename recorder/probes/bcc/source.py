@@ -119,10 +119,7 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """Return the whole C text for bcc. Raises ProbeError: a field has no known size or offset.
-
-    `forms`: formats of the events to record, by letter. `cpus`: elements of the map of rings.
-    """
+    """Return the whole C text for bcc. forms: formats of events by letter. Raises ProbeError."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -248,10 +245,7 @@ def filter_text(devices: list[ctypes.Structure], filters: Filters) -> str:
 
 
 def _device(device: ctypes.Structure) -> str:
-    """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
-
-    An event without data matches any partition of its disk.
-    """
+    """Return a C condition for an event of a disk or partition; without data it matches any."""
     same_disk = f"event->dev == {device.disk}U"
     if not device.part:
         return f"({same_disk})"
@@ -269,10 +263,8 @@ def _op(number: int) -> str:
 
 
 def _range(first: int, last: int) -> str:
-    """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
-
-    An event without sectors matches if its position, other than 0, lies in the range.
-    """
+    """Return a C condition for an event that overlaps the sectors `first` to `last`, inclusive."""
+    # Without sectors it matches if its position, other than 0, lies in the range.
     end = "event->sector + event->nr_sector"
     data = f"event->sector <= {last}ULL && {end} > {first}ULL"
     return (

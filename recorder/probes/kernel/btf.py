@@ -113,10 +113,7 @@ class KernelBtf:
         return {self._name(name_at): value for name_at, value in values}
 
     def _members(self, number: int | None) -> Iterator[tuple[str, int, int]]:
-        """Yield the direct members of a struct or union by id: name ("": anonymous), type, bits.
-
-        bits: the member's offset, without the size of a bit field in the upper byte.
-        """
+        """Yield the direct members of a struct or union: name ("": none), type, offset in bits."""
         if number is None:
             return
         kind = self._type(number)

@@ -319,10 +319,7 @@ def choose_drivers(
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
-    """Return (all programs for commits in the order of attaching, ""), or ([], reason).
-
-    libbpf finds modules only with CAP_SYS_ADMIN.
-    """
+    """Return (programs for commits in the order of attaching, ""), or ([], reason)."""
     counts = {name: btf.parameters(name) for name in JOURNAL_PROGRAMS}
     if None in counts.values():
         try:
@@ -335,7 +332,7 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
                 "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
                 "module, of which the kernel has types since 5.11"
             )
-        if not capabilities.holds("CAP_SYS_ADMIN"):
+        if not capabilities.holds("CAP_SYS_ADMIN"):  # without it libbpf finds no modules
             return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
     for name, count in counts.items():
         if count != 2:

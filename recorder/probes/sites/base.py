@@ -105,12 +105,10 @@ class SiteRing(EntryRing):
         self._positions: dict[int, int] = {}
 
     def drain(self, more: NDArray[np.void] | None = None) -> list[Segment]:
-        """Copy all complete records up to the first one that is being written; free their space.
+        """Copy all complete records up to the first that is being written; free their space.
 
-        more: records that were kept elsewhere (n,), as SITE_ENTRY: they go into the same segments.
-        Returns a Segment for each CPU that wrote, by CPU: level SITE_LEVEL, records by time.
-        Positions go on where the CPU's last segment ended, so no record crosses a block. Raises
-        ProbeError: an entry has another size than these programs write.
+        more: records that were kept elsewhere (n,), as SITE_ENTRY. Returns a Segment for each CPU
+        that wrote, by time, whose positions go on where the last ended.
         """
         entries = self.take()
         if more is not None and len(more):
@@ -174,10 +172,7 @@ class SiteProbes(Probes):
 
     @abstractmethod
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
-        """Set constants and sizes of maps; return the names of the templates to load.
-
-        suffix: of typed templates, where the kernel's tracepoints may be preempted.
-        """
+        """Set constants and maps' sizes; return templates to load, typed ones with `suffix`."""
 
     @abstractmethod
     def _loaded(self, bpf: BpfObject) -> None:

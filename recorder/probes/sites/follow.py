@@ -78,10 +78,9 @@ _NO_ADDRESS = "its address is not known"
 
 
 def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]:
-    """Return what is to be attached for a struct on this kernel, and how; nothing is attached yet.
+    """Return what is to be attached for a struct on this kernel, and how. Takes up to a second.
 
-    way: AUTO or one of WAYS. max_functions: more are refused. Takes up to a second. Raises
-    TraceError: rights are missing, there is no such struct, or it cannot be followed so.
+    way: AUTO or one of WAYS. Raises TraceError: it cannot be followed so.
     """
     require_rights()
     types = TypeTable.kernel()

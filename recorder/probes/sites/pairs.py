@@ -192,11 +192,7 @@ class Tracepoints:
             ) from error
 
     def find(self, text: str) -> Tracepoint:
-        """Return the tracepoint that is named as system:name, or by its name alone.
-
-        Raises SiteError: there is none, or several systems have one of this name; the message names
-        those that are near. ProbeError: tracefs cannot be read.
-        """
+        """Return the tracepoint named as system:name, or by its name alone. Raises SiteError."""
         if text in self._found:
             return self._found[text]
         system, colon, name = text.strip().rpartition(":")
@@ -273,10 +269,7 @@ class PairProbes(SiteProbes):
         max_open: int = MAX_OPEN,
         by_values: int = BY_VALUES,
     ) -> None:
-        """record: write PAIR records into the ring. max_open: begins that may wait at once.
-
-        by_values: values of --by with a histogram of their own, for each pair.
-        """
+        """by_values: values of --by with a histogram of their own, for each pair."""
         ring = ring if record else SMALLEST_RING_BYTES
         super().__init__(filters, devices, ring, record=record, count=True)
         self._wanted, self._max_open, self._by_values = wanted, max_open, by_values
@@ -454,11 +447,7 @@ class PairProbes(SiteProbes):
 def resolve_all(
     pairs: Sequence[Pair], known: Tracepoints, *, needs_device: bool
 ) -> list[ResolvedPair]:
-    """Return the pairs as this kernel has them. needs_device: devices are chosen.
-
-    Raises SiteError: there are too many, a pair's names are not known here, or a pair is larger
-    than a program can be; ProbeError: tracefs cannot be read.
-    """
+    """Return the pairs as this kernel has them. Raises SiteError, ProbeError."""
     if len(pairs) > MAX_PAIRS:
         raise SiteError(f"{len(pairs)} pairs were named, at most {MAX_PAIRS} can be: name fewer")
     found = [resolve(pair, known.scopes) for pair in pairs]
