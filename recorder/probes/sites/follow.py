@@ -138,154 +138,6 @@ def cookie(site: PlannedSite, role: Role, result: int = 0) -> int:
     return site.index | int(role) << SITE_ROLE_SHIFT | site.meaning | places
 
 
-def templates(way: Way) -> tuple[str, ...]:
-    if way.name == "kprobe" and not way.cookies:
-        return _COPIES
-    return _TEMPLATES[way.name]
-
-
-class FunctionPrograms:
-    """Programs at functions; loaded and links get their descriptors."""
-
-    def __init__(self, loaded: Descriptors, links: Descriptors) -> None:
-        self._loaded, self._links = loaded, links
-        self.programs: dict[str, list[int]] = {}
-        """Descriptors by what they are for: "entry", "return", "entry and return"."""
-        self.functions: set[int] = set()
-        """Indexes of the sites that were attached."""
-        self.refused: dict[str, list[str]] = {}
-        """Names of functions by the reason that the kernel gave."""
-
-    def attach(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        """Attach programs to the entries and returns of functions.
-
-        bpf: loaded, with `templates(way)`. Raises ProbeError: programs cannot be loaded, or nothing
-        can be attached for a reason that concerns this process.
-        """
-        needed = len(sites) * _DESCRIPTORS_EACH + _SPARE_DESCRIPTORS
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        try:
-            if soft < needed:
-                resource.setrlimit(resource.RLIMIT_NOFILE, (needed, max(hard, needed)))
-        except (ValueError, OSError) as error:
-            raise ProbeError(
-                f"{len(sites)} functions need {needed} open files, and at most {hard} are allowed: "
-                "raise it (ulimit -n), or follow fewer (--max-functions)"
-            ) from error
-        if way.name in ("session", "multi"):
-            self._attach_many(bpf, way, sites)
-        elif sites:
-            self._attach_each(bpf, way, sites)
-
-    def _load(self, role: str, template: Template, place: Place, cookie: int = 0) -> int:
-        program = self._loaded.add(template.load(place, cookie))
-        self.programs.setdefault(role, []).append(program)
-        return program
-
-    def _refuse(self, site: PlannedSite, error: OSError | RefusedError) -> None:
-        """Note a refused function. Raises ProbeError if others would be refused as well."""
-        number = error.number if isinstance(error, RefusedError) else error.errno or 0
-        if number in _HOPELESS:
-            raise ProbeError(
-                f"functions cannot be attached: {os.strerror(number)} (at {site.taking.name}, "
-                f"after {len(self.functions)}); follow fewer (--max-functions) or --way typed"
-            ) from error
-        said = "not supported" if number == _NOT_SUPPORTED else os.strerror(number)
-        self.refused.setdefault(f"refused: {said}", []).append(site.taking.name)
-
-    def _attach_many(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        """Attach all sites at once; where that is refused, each half, down to refused functions."""
-        if way.name == "session":
-            with KernelBtf() as btf:
-                call = btf.function_id(SESSION_CALL)
-            if call is None:
-                raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
-            kind = AttachType.KPROBE_SESSION
-            template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
-            both = self._load("entry and return", template, Place(ProgramType.KPROBE, kind))
-            programs = {both: False}  # whether it is for functions' returns
-        else:
-            kind = AttachType.KPROBE_MULTI
-            place = Place(ProgramType.KPROBE, kind)
-            entry = self._load("entry", Template.of(bpf, "bt_hit_entry"), place)
-            back = self._load("return", Template.of(bpf, "bt_hit_return"), place)
-            programs = {back: True, entry: False}
-        parts = [list(sites)] if sites else []
-        while parts:
-            part = parts.pop()
-            places = [site.address for site in part]
-            cookies = [cookie(site, Role.ENTRY) for site in part]
-            try:
-                with Descriptors() as links:
-                    for program, returns in programs.items():
-                        link = attaching.functions(program, places, cookies, kind, returns=returns)
-                        links.add(link)
-                    self._links.enter_context(links.pop_all())
-                self.functions.update(site.index for site in part)
-            except OSError as error:
-                if len(part) == 1 or error.errno in _HOPELESS:
-                    self._refuse(part[0], error)
-                else:
-                    half = len(part) // 2
-                    parts += [part[half:], part[:half]]
-
-    def _attach_each(self, bpf: BpfObject, way: Way, sites: Sequence[PlannedSite]) -> None:
-        """Attach programs to each function's return, then to its entry: ends come before begins."""
-        names = templates(way)
-        roles = {"return": Template.of(bpf, names[-1]), "entry": Template.of(bpf, names[0])}
-        shared: dict[str, int] = {}  # programs of all functions, told apart by their cookies
-        if way.cookies:
-            place = Place(ProgramType.KPROBE)
-            shared = {role: self._load(role, roles[role], place) for role in ("entry", "return")}
-        with Descriptors() as modules:
-            for site in sites:
-                try:
-                    with Descriptors() as programs, Descriptors() as links:
-                        made = {}
-                        for role, template in roles.items():
-                            program = shared.get(role)
-                            if program is None:
-                                program = programs.add(_clone(template, role, way, site, modules))
-                                made[role] = program
-                            if way.name == "fentry":
-                                links.add(attaching.typed(program))
-                                continue
-                            name, module = site.taking.name, site.taking.module
-                            attaching.kprobe(
-                                links,
-                                f"{module}:{name}" if module else name,
-                                program,
-                                returns=role == "return",
-                                cookie=cookie(site, Role.ENTRY) if shared else None,
-                            )
-                        self._loaded.enter_context(programs.pop_all())
-                        self._links.enter_context(links.pop_all())
-                    for role, program in made.items():
-                        self.programs.setdefault(role, []).append(program)
-                    self.functions.add(site.index)
-                except (OSError, RefusedError) as error:
-                    self._refuse(site, error)
-
-
-def _clone(template: Template, role: str, way: Way, site: PlannedSite, modules: Descriptors) -> int:
-    """Load a function's own program for its entry or return."""
-    entry = cookie(site, Role.ENTRY)
-    if way.name != "fentry":
-        return template.load(Place(ProgramType.KPROBE), entry)
-    btf = modules.module_btf(site.taking.module)
-    kind = AttachType.FENTRY if role == "entry" else AttachType.FEXIT
-    place = Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
-    if role == "entry":
-        return template.load(place, entry)
-    try:
-        return template.load(place, cookie(site, Role.RETURN, site.taking.arguments))
-    except RefusedError as error:
-        if error.number != errno.EACCES:
-            raise
-        # The kernel does not let this function's result be read.
-        return template.load(place, cookie(site, Role.RETURN, _NO_RESULT))
-
-
 # What is followed, by itself
 
 
@@ -310,7 +162,14 @@ class FollowProbes(SiteProbes):
         self.plan = plan
         """What is attached; after attach() with what the kernel refused."""
         self.options, self._way = options, way
-        self.attached = FunctionPrograms(self._programs, self._links)
+        uncopied = way.name != "kprobe" or way.cookies
+        self._templates = _TEMPLATES[way.name] if uncopied else _COPIES
+        self.function_programs: dict[str, list[int]] = {}
+        """Descriptors by what they are for: "entry", "return", "entry and return"."""
+        self.functions: set[int] = set()
+        """Indexes of the functions that were attached."""
+        self.refused: dict[str, list[str]] = {}
+        """Names of functions by the reason that the kernel gave."""
         self.idle = 0
         """Lives that ended as nothing more was seen of their object."""
         self._has_deaths = bool(plan.named(SITE_DEATH))
@@ -362,7 +221,7 @@ class FollowProbes(SiteProbes):
             bpf.set_map_size(name, value_size, entries)
         self._stacks = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
         self._typed = _HIT_TYPED + suffix
-        return {self._typed, *templates(self._way)}
+        return {self._typed, *self._templates}
 
     def _loaded(self, bpf: BpfObject) -> None:
         self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
@@ -386,7 +245,7 @@ class FollowProbes(SiteProbes):
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
 
-        Sets `attached`, and in `plan` what the kernel refused.
+        Sets in `plan` what the kernel refused.
         """
         bpf = self._opened()
         if self._cgroups is not None:
@@ -398,8 +257,21 @@ class FollowProbes(SiteProbes):
                 missing.append(site.taking.name)
             else:
                 sites.append(replace(site, address=address))
-        self.attached.attach(bpf, self._way, sites)
-        refused = dict(self.attached.refused)
+        needed = len(sites) * _DESCRIPTORS_EACH + _SPARE_DESCRIPTORS
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            if soft < needed:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (needed, max(hard, needed)))
+        except (ValueError, OSError) as error:
+            raise ProbeError(
+                f"{len(sites)} functions need {needed} open files, and at most {hard} are allowed: "
+                "raise it (ulimit -n), or follow fewer (--max-functions)"
+            ) from error
+        if self._way.name in ("session", "multi"):
+            self._attach_many(bpf, sites)
+        elif sites:
+            self._attach_each(bpf, sites)
+        refused = dict(self.refused)
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             for site in self.plan.tracepoints:
@@ -416,13 +288,122 @@ class FollowProbes(SiteProbes):
         if missing:
             refused[_NO_ADDRESS] = missing
         self.plan = self.plan.without(refused)
-        if not self.attached.functions and not self._tracepoints:
+        if not self.functions and not self._tracepoints:
             raise ProbeError(
                 f"none of the sites of struct {self.plan.struct} could be attached: "
                 + "; ".join(sorted(refused))
             )
         self._free(range(self.options.at_once))
         bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
+
+    def _load_for(self, role: str, template: Template, place: Place) -> int:
+        program = self._programs.add(template.load(place))
+        self.function_programs.setdefault(role, []).append(program)
+        return program
+
+    def _refuse(self, site: PlannedSite, error: OSError | RefusedError) -> None:
+        """Note a refused function. Raises ProbeError if others would be refused as well."""
+        number = error.number if isinstance(error, RefusedError) else error.errno or 0
+        if number in _HOPELESS:
+            raise ProbeError(
+                f"functions cannot be attached: {os.strerror(number)} (at {site.taking.name}, "
+                f"after {len(self.functions)}); follow fewer (--max-functions) or --way typed"
+            ) from error
+        said = "not supported" if number == _NOT_SUPPORTED else os.strerror(number)
+        self.refused.setdefault(f"refused: {said}", []).append(site.taking.name)
+
+    def _attach_many(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
+        """Attach all sites at once; where that is refused, each half, down to refused functions."""
+        if self._way.name == "session":
+            with KernelBtf() as btf:
+                call = btf.function_id(SESSION_CALL)
+            if call is None:
+                raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
+            kind = AttachType.KPROBE_SESSION
+            template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
+            both = self._load_for("entry and return", template, Place(ProgramType.KPROBE, kind))
+            programs = {both: False}  # whether it is for functions' returns
+        else:
+            kind = AttachType.KPROBE_MULTI
+            place = Place(ProgramType.KPROBE, kind)
+            entry = self._load_for("entry", Template.of(bpf, "bt_hit_entry"), place)
+            back = self._load_for("return", Template.of(bpf, "bt_hit_return"), place)
+            programs = {back: True, entry: False}
+        parts = [list(sites)] if sites else []
+        while parts:
+            part = parts.pop()
+            places = [site.address for site in part]
+            cookies = [cookie(site, Role.ENTRY) for site in part]
+            try:
+                with Descriptors() as links:
+                    for program, returns in programs.items():
+                        link = attaching.functions(program, places, cookies, kind, returns=returns)
+                        links.add(link)
+                    self._links.enter_context(links.pop_all())
+                self.functions.update(site.index for site in part)
+            except OSError as error:
+                if len(part) == 1 or error.errno in _HOPELESS:
+                    self._refuse(part[0], error)
+                else:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+
+    def _attach_each(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
+        """Attach programs to each function's return, then to its entry: ends come before begins."""
+        entry, back = Template.of(bpf, self._templates[0]), Template.of(bpf, self._templates[-1])
+        roles = {"return": back, "entry": entry}
+        shared: dict[str, int] = {}  # programs of all functions, told apart by their cookies
+        if self._way.cookies:
+            place = Place(ProgramType.KPROBE)
+            shared = {
+                role: self._load_for(role, roles[role], place) for role in ("entry", "return")
+            }
+        with Descriptors() as modules:
+            for site in sites:
+                try:
+                    with Descriptors() as programs, Descriptors() as links:
+                        made = {}
+                        for role, template in roles.items():
+                            program = shared.get(role)
+                            if program is None:
+                                program = programs.add(self._clone(template, role, site, modules))
+                                made[role] = program
+                            if self._way.name == "fentry":
+                                links.add(attaching.typed(program))
+                                continue
+                            name, module = site.taking.name, site.taking.module
+                            attaching.kprobe(
+                                links,
+                                f"{module}:{name}" if module else name,
+                                program,
+                                returns=role == "return",
+                                cookie=cookie(site, Role.ENTRY) if shared else None,
+                            )
+                        self._programs.enter_context(programs.pop_all())
+                        self._links.enter_context(links.pop_all())
+                    for role, program in made.items():
+                        self.function_programs.setdefault(role, []).append(program)
+                    self.functions.add(site.index)
+                except (OSError, RefusedError) as error:
+                    self._refuse(site, error)
+
+    def _clone(self, template: Template, role: str, site: PlannedSite, modules: Descriptors) -> int:
+        """Load a function's own program for its entry or return."""
+        entry = cookie(site, Role.ENTRY)
+        if self._way.name != "fentry":
+            return template.load(Place(ProgramType.KPROBE), entry)
+        btf = modules.module_btf(site.taking.module)
+        kind = AttachType.FENTRY if role == "entry" else AttachType.FEXIT
+        place = Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
+        if role == "entry":
+            return template.load(place, entry)
+        try:
+            return template.load(place, cookie(site, Role.RETURN, site.taking.arguments))
+        except RefusedError as error:
+            if error.number != errno.EACCES:
+                raise
+            # The kernel does not let this function's result be read.
+            return template.load(place, cookie(site, Role.RETURN, _NO_RESULT))
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
@@ -436,7 +417,7 @@ class FollowProbes(SiteProbes):
         while self._mappings:
             self._mappings.pop().close()
         self._tracepoints.clear()
-        self.attached.programs.clear()
+        self.function_programs.clear()
         super().close()
 
     def drain(self) -> list[Segment]:
@@ -532,7 +513,7 @@ class FollowProbes(SiteProbes):
     def programs(self) -> list[ProgramInfo]:
         """Return the programs, those of functions summed up by what they are for."""
         found = []
-        programs = [(f"{self._way.name} {r}", "", p) for r, p in self.attached.programs.items()]
+        programs = [(f"{self._way.name} {r}", "", p) for r, p in self.function_programs.items()]
         programs += [(f"typed {name}", name, [p]) for name, p in self._tracepoints.items()]
         for name, tracepoint, descriptors in programs:
             program = ProgramInfo(name, _LETTER, tracepoint, True)

@@ -21,7 +21,7 @@ from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import attaching, follow
-from biotrail.recorder.probes.sites.attaching import Descriptors, Way
+from biotrail.recorder.probes.sites.attaching import Way
 from biotrail.recorder.probes.sites.base import (
     SITE_ENTRY,
     SITE_LEVEL,
@@ -30,7 +30,6 @@ from biotrail.recorder.probes.sites.base import (
 )
 from biotrail.recorder.probes.sites.follow import (
     FollowProbes,
-    FunctionPrograms,
     JoinedProbes,
     follow_beside,
 )
@@ -188,16 +187,15 @@ class FakeLinks:
 def test_functions_are_attached_at_once_but_for_those_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def attach(links: FakeLinks, count: int) -> FunctionPrograms:
+    def attach(links: FakeLinks, count: int) -> FollowProbes:
         programs = {"entry": 7, "return": 8}
         monkeypatch.setattr(attaching, "functions", links)
         monkeypatch.setattr(follow.Template, "of", Mock())
-        monkeypatch.setattr(FunctionPrograms, "_load", lambda self, role, *_: programs[role])
-        with Descriptors() as loaded, Descriptors() as kept:
-            attached = FunctionPrograms(loaded, kept)
-            sites = [site(i) for i in range(count)]
-            attached._attach_many(Mock(), Way("multi"), sites)
-            return attached
+        monkeypatch.setattr(FollowProbes, "_load_for", lambda self, role, *_: programs[role])
+        made = followed(Mock())
+        with made._links:
+            made._attach_many(Mock(), [site(i) for i in range(count)])
+        return made
 
     # GIVEN functions that the kernel takes  THEN there is one link of returns, one of entries
     links = FakeLinks()
