@@ -74,10 +74,6 @@ class Filters:
         return bool(self.cgroups or self.named)
 
     @property
-    def by_file(self) -> bool:
-        return bool(self.files or self.dirs)
-
-    @property
     def judge_bios(self) -> bool:
         """Whether each bio has to be judged, by its properties or its task."""
         return bool(
@@ -85,7 +81,8 @@ class Filters:
             or self.tids
             or self.comms
             or self.by_cgroup
-            or self.by_file
+            or self.files
+            or self.dirs
             or self.ops
             or self.flags
             or self.min_bytes

@@ -74,12 +74,10 @@ def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspe
 
 
 def _find(name: str) -> Suspect:
-    if name.isdecimal():
-        return _process(int(name))
     if name.startswith("/"):
         return _cgroup(name)
-    called = []
-    for number in os.listdir("/proc"):
+    called = [int(name)] if name.isdecimal() else []
+    for number in () if called else os.listdir("/proc"):
         with suppress(OSError):
             if not number.isdecimal() or _name(int(number)) != name:
                 continue
@@ -87,7 +85,9 @@ def _find(name: str) -> Suspect:
                 called.append(int(number))
     called.sort()
     if len(called) == 1:
-        return _process(called[0])
+        (pid,) = called
+        stop = StoppedProcess(pid)
+        return Suspect(f"{_name(pid)} ({pid})", stop, (pid,))
     if called:
         numbers = ", ".join(map(str, called[:_SHOWN]))
         raise ProbeError(
@@ -101,11 +101,6 @@ def _find(name: str) -> Suspect:
             "a unit or a container, or a cgroup's path"
         )
     return _cgroup(groups[0])
-
-
-def _process(pid: int) -> Suspect:
-    stop = StoppedProcess(pid)
-    return Suspect(f"{_name(pid)} ({pid})", stop, (pid,))
 
 
 def _cgroup(path: str) -> Suspect:

@@ -6,7 +6,6 @@ them can do is declared in its `capabilities`; every backend has all the methods
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -197,24 +196,23 @@ class Probes(ABC):
         """Return running totals of the bios and events that the filters left out."""
         return LeftOut() if self._rings is None else read_left_out(*self._rings.left_out())
 
-    @abstractmethod
     def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
+        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
-    @abstractmethod
     def programs(self) -> list[ProgramInfo]:
         """Return every tracepoint's program, with its counters and whether it is attached."""
-
-    def _chosen_programs(self, info: Callable[[str], ProgInfo]) -> list[ProgramInfo]:
-        """info: returns the kernel's description of a loaded program."""
         found = []
         for one in self._choices:
             if one.name:
                 attached = replace(one, attached=one.name in self._attached_once)
-                found.append(attached.counted(info(one.name)))
+                found.append(attached.counted(self._info(one.name)))
             else:
                 found.append(one)
         return found
+
+    def _info(self, program: str) -> ProgInfo:
+        return self._opened().info(program)
 
     def count_runs(self, on: bool) -> None:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""

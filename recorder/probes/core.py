@@ -73,7 +73,6 @@ from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
-from biotrail.recorder.schema.payloads import BackendFacts
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.recorder.symbols.kallsyms import addresses_of
 
@@ -205,10 +204,8 @@ class CoreProbes(Probes):
         if self._cgroups is not None:
             self._cgroups.open()
         filters = self.config.filters
-        for pid in filters.pids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-        for tid in filters.tids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
+        for number in admission.task_ids(filters.pids, filters.tids):
+            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
         barrier = machine_barrier(ordered)
         self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
         self.waker = waker.Waker.map(bpf, barrier)
@@ -218,9 +215,7 @@ class CoreProbes(Probes):
         """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
         chosen = {one.name for one in self._choices}
         for program in all_programs():
-            bpf.set_autoload(program, program in chosen)
-            if program.startswith("bt_queue"):
-                bpf.verify_by_states(program)
+            bpf.set_autoload(program, program in chosen, by_states=program.startswith("bt_queue"))
         triggers = self.config.triggers
         value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
         bpf.set_initial_value(".rodata.trigger", value)
@@ -284,11 +279,12 @@ class CoreProbes(Probes):
             # /proc is read until it shows no new ones: none that was forked meanwhile is missed.
             added: set[int] = set()
             while new := descendants(self.config.filters.pids) - added:
-                for pid in new:
-                    bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+                for number in admission.task_ids(new):
+                    bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
                 added |= new
-        self._path_maps.attach()
-        self._attached_once |= {program for _, program in self.path.programs}
+        for _, program in self.path.programs:
+            bpf.attach(program)
+            self._attached_once.add(program)
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for one in reversed(self._choices):
             if one.name and not one.part:
@@ -344,9 +340,3 @@ class CoreProbes(Probes):
                 known = one.generation is not None
                 content[place] = (one.inode, one.dev, one.generation or 0, known)
             self._opened().put(".data.own", SECTION, content)
-
-    def backend_facts(self) -> BackendFacts:
-        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
-
-    def programs(self) -> list[ProgramInfo]:
-        return self._chosen_programs(lambda name: self._opened().info(name))

@@ -247,21 +247,16 @@ def _look(
         mount = mounts.get(mount_id(handle, str(proc)))
     finally:
         os.close(handle)
-    dev = kernel_dev(status.st_dev)
-    wanted = Wanted(status.st_ino, dev, is_directory, _generation(path, status.st_ino))
-    return wanted, mount.fstype if mount else ""
-
-
-def _generation(path: str, inode: int) -> int | None:
-    """Return the generation of `inode`; None: not known, or another inode is at `path` by now."""
-    try:
+    generation = None
+    with suppress(OSError):  # it may not be opened for reading
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        return read_generation(fd) if os.fstat(fd).st_ino == inode else None
-    finally:
-        os.close(fd)
+        try:
+            if os.fstat(fd).st_ino == status.st_ino:  # else another inode is at `path` by now
+                generation = read_generation(fd)
+        finally:
+            os.close(fd)
+    wanted = Wanted(status.st_ino, kernel_dev(status.st_dev), is_directory, generation)
+    return wanted, mount.fstype if mount else ""
 
 
 class FileChoice(NamedTuple):
@@ -295,10 +290,11 @@ NO_CHOICE = FileChoice()
 
 def choose(btf: KernelBtf, enums: KernelEnums, recorded: bool, filters: Filters) -> FileChoice:
     """Return what the programs are to know of files. Raises ProbeError: a filter cannot be."""
-    if not recorded and not filters.by_file:
+    by_file = bool(filters.files or filters.dirs)
+    if not recorded and not by_file:
         return NO_CHOICE
     found = files_of(btf)
-    if filters.by_file and not found.recorded:
+    if by_file and not found.recorded:
         raise ProbeError(f"--file and --dir cannot be used: {found.lacking}")
     ways = ways_of(btf, enums)
     files = found._replace(

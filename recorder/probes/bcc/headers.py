@@ -42,10 +42,6 @@ class Headers(NamedTuple):
             places += [made, made / "uapi"]
         return [f"-I{place}" for place in places]
 
-    def environment(self) -> dict[str, str]:
-        added = {} if self.directory is None else {NAMED: str(self.directory)}
-        return {**os.environ, **added}
-
 
 def find() -> Path | None:
     """Return where kernel headers are: in NAMED if set, the running kernel's, or another's."""

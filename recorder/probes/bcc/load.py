@@ -53,7 +53,9 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
     """Have a child process load C text. Raises TooBigError: maps were too large; ProbeError."""
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
-    request["flags"] = kernel_headers.flags()
+    request["flags"], named = kernel_headers.flags(), {}
+    if kernel_headers.directory is not None:
+        named = {bcc_headers.NAMED: str(kernel_headers.directory)}
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
@@ -64,7 +66,7 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env=kernel_headers.environment(),
+                env={**os.environ, **named},
             )
         answer: dict[str, Any] = {}
         descriptors: list[int] = []

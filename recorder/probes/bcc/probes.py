@@ -160,6 +160,5 @@ class BccProbes(Probes):
         absent = bcc_source.absent(recorded, self._formats)
         return {"backend": self.capabilities.backend, "absent": absent}
 
-    def programs(self) -> list[ProgramInfo]:
-        programs = self._loaded_programs()
-        return self._chosen_programs(lambda name: bpf_calls.program_info(programs[name]))
+    def _info(self, program: str) -> bpf_calls.ProgInfo:
+        return bpf_calls.program_info(self._loaded_programs()[program])

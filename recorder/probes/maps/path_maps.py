@@ -450,10 +450,6 @@ class PathMaps:
             "service or login"
         )
 
-    def attach(self) -> None:
-        for _, program in self._choice.programs:
-            self._bpf.attach(program)
-
     def runs(self) -> PathRuns:
         """Return how often the programs ran so far, over all CPUs."""
         if not self._choice.programs:

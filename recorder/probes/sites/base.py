@@ -226,8 +226,7 @@ class SiteProbes(Probes):
         pids = set(filters.pids)
         if filters.children:
             pids |= descendants(filters.pids)
-        ids = [admission.ID_PID | pid for pid in pids]
-        ids += [admission.ID_TID | tid for tid in filters.tids]
+        ids = admission.task_ids(pids, filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
         maps = self._cgroups = CgroupMaps(
             bpf, filters, reports=bool(filters.named), made=reports_cgroups

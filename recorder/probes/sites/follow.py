@@ -505,8 +505,7 @@ class FollowProbes(SiteProbes):
         follow["every"], follow["max"] = options.every, options.at_once
         follow["slower_ns"] = options.slower_ns
         return {
-            "backend": self.capabilities.backend,
-            "counts_skips": self.counts_skips,
+            **super().backend_facts(),
             "sites": {"follow": follow},
         }
 

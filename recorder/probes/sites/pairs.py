@@ -401,8 +401,7 @@ class PairProbes(SiteProbes):
 
     def backend_facts(self) -> BackendFacts:
         return {
-            "backend": self.capabilities.backend,
-            "counts_skips": self.counts_skips,
+            **super().backend_facts(),
             "sites": {"pairs": [pair_facts(pair) for pair in self.pairs]},
         }
 
