@@ -21,8 +21,8 @@ from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
-from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathMaps, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, Stacks
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
@@ -122,6 +122,8 @@ class Probes(ABC):
     """The loaded programs and maps, with the core backend."""
     _rings: Rings | None = None
     """Set by open(), where there is a ring for each CPU."""
+    _path_maps: PathMaps | None = None
+    """Set by open(), with the core backend."""
     _cgroups: CgroupMaps | None = None
     """Set by open(), where the backend knows cgroups."""
 
@@ -132,6 +134,8 @@ class Probes(ABC):
         self.enums = {}
         self._choices: list[ProgramInfo] = []
         """Each tracepoint's program to load, or why there is none."""
+        self._stacks: dict[str, StackMap] = {}
+        """By the name that its stacks have in FreshStacks."""
         self._attached_once: set[str] = set()
         """Programs that were attached, also if they are no more."""
 
@@ -224,10 +228,12 @@ class Probes(ABC):
 
     def path_runs(self) -> PathRuns:
         """Return how often the programs of the path ran since open; 0 without a path."""
-        return PathRuns()
+        return PathRuns() if self._path_maps is None else self._path_maps.runs()
 
-    def stop_timing(self) -> None:  # noqa: B027 - a backend need not have it
+    def stop_timing(self) -> None:
         """Time no calls and waits any more; calls that run now stay unrecorded."""
+        if self._path_maps is not None:
+            self._path_maps.stop_timing()
 
     def triggered(self) -> list[Hit]:
         """Return the triggers that fired since the last call, by time; [] without triggers."""
@@ -235,7 +241,9 @@ class Probes(ABC):
 
     def fresh_stacks(self) -> FreshStacks:
         """Return the call stacks that are new since the last call; none without stacks."""
-        return FreshStacks({}, {}, {})
+        open_maps = self._stacks if self._object is not None else {}
+        found = {name: stacks.fresh() for name, stacks in open_maps.items()}
+        return FreshStacks({}, {}, {})._replace(**found)
 
     def end_facts(self) -> End:
         """Return entries of the log's END frame that only this backend has."""
@@ -243,7 +251,7 @@ class Probes(ABC):
 
     def short_of_memory(self) -> str:
         """Return a message if a ring or table not in `sizes` is smaller than wanted; else ""."""
-        return ""
+        return "" if self._path_maps is None else self._path_maps.short_of_memory()
 
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Mark I/O of this file as the recorder's own from now on. Any thread may call."""

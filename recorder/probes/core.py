@@ -41,7 +41,6 @@ from biotrail.recorder.probes.maps.fitting import (
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
-    PathRuns,
     choose_path,
     path_programs,
 )
@@ -51,7 +50,6 @@ from biotrail.recorder.probes.maps.stack_maps import (
     USER_STACKS,
     WAIT_DEPTH,
     WAIT_STACKS,
-    FreshStacks,
     StackMap,
     Stacks,
     max_depth,
@@ -110,8 +108,6 @@ class CoreProbes(Probes):
         self.config = config
         self._path = path
         self._armed = 1
-        self._stacks: dict[str, StackMap] = {}
-        """By the name that its stacks have in FreshStacks."""
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
         self._locked: str | None = None
@@ -238,7 +234,7 @@ class CoreProbes(Probes):
             waits = min(depth, WAIT_DEPTH)
             self._stacks["wait"] = StackMap(bpf, "bt_wait_stacks", waits, WAIT_STACKS)
         self._by_file.prepare(bpf)
-        self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
+        path_maps = self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
@@ -246,12 +242,12 @@ class CoreProbes(Probes):
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
-        table = self._path_maps.dirty_bytes
+        table = path_maps.dirty_bytes
         others = bpf.map_bytes(cpus) - table
         room, least = memory_limit.room(), LEAST_WITH_FILTERS if follow else LEAST
         sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
-            self._path_maps.size_dirty(fitted)
+            path_maps.size_dirty(fitted)
         constants = admission.config(
             sizes,
             self.config.devices,
@@ -266,9 +262,6 @@ class CoreProbes(Probes):
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
         return sizes
-
-    def short_of_memory(self) -> str:
-        return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         bpf = self._opened()
@@ -317,16 +310,6 @@ class CoreProbes(Probes):
             for s in slots
         ]
         return sorted(hits, key=lambda hit: hit.monotonic)
-
-    def fresh_stacks(self) -> FreshStacks:
-        found = {name: stacks.fresh() for name, stacks in self._stacks.items()}
-        return FreshStacks({}, {}, {})._replace(**found)
-
-    def path_runs(self) -> PathRuns:
-        return self._path_maps.runs()
-
-    def stop_timing(self) -> None:
-        self._path_maps.stop_timing()
 
     def own_file(self, file: OwnFile) -> None:
         with self._own_lock:

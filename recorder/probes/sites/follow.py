@@ -177,7 +177,6 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._stacks: StackMap | None = None
         self._counts: dict[str, int] = {}
         self._addresses: dict[tuple[str, str], int] = {}
         self._typed = _HIT_TYPED
@@ -219,7 +218,7 @@ class FollowProbes(SiteProbes):
             (_CALLS, None, _CALL_THREADS if plan.functions else 1),
         ):
             bpf.set_map_size(name, value_size, entries)
-        self._stacks = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
+        self._stacks["site"] = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
         self._typed = _HIT_TYPED + suffix
         return {self._typed, *self._templates}
 
@@ -477,11 +476,6 @@ class FollowProbes(SiteProbes):
         self._lives["state"][slots] = LifeState.TAKEN
         self._free(slots)
         return np.concatenate(parts)
-
-    def fresh_stacks(self) -> FreshStacks:
-        if self._object is None or self._stacks is None:
-            return FreshStacks({}, {}, {}, {})
-        return FreshStacks({}, {}, {}, self._stacks.fresh())
 
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""
