@@ -117,10 +117,6 @@ def _cgroup(path: str) -> Suspect:
         if kind == "cgroup2":
             return Suspect(label, FrozenCgroup(str(place), v2=True), pids, f"/{inside}")
     _, _, pids = found[0]
-    return Suspect(label, FrozenCgroup(_freezer_of(path, pids), v2=False), pids, f"/{inside}")
-
-
-def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     root = next((one.point for one in cgroups.mounted() if "freezer" in one.options), None)
     if root is None:
         raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
@@ -138,7 +134,7 @@ def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     place = Path(root) / str(groups.pop()).strip("/")
     if {*_members(place)} != {*pids}:
         raise ProbeError(f"--pause {path}: its freezer cgroup {place} holds other processes, too")
-    return str(place)
+    return Suspect(label, FrozenCgroup(str(place), v2=False), pids, f"/{inside}")
 
 
 def _members(place: Path) -> tuple[int, ...]:

@@ -259,10 +259,6 @@ def report() -> list[Check]:
     return [*checks, *_host(), *_settings()]
 
 
-def possible(checks: list[Check]) -> bool:
-    return all(check.ok for check in checks if check.required)
-
-
 def bcc_report() -> list[Check]:
     """Return checks of the package bcc, kernel headers and tracepoints, none of them `required`."""
     from biotrail.recorder.probes.bcc import child, headers, load, source  # takes 30 ms
@@ -300,8 +296,3 @@ def bcc_report() -> list[Check]:
     detail = f"{len(fit)} of {len(STEPS)} ({''.join(fit)})"
     add("tracepoints", set(ESSENTIAL) <= set(fit), detail, "use another kernel")
     return found
-
-
-def bcc_possible(checks: list[Check]) -> bool:
-    """Return whether the bcc backend can record: rights, and every check of `bcc_report` is ok."""
-    return refusal() is None and all(check.ok for check in checks)

@@ -53,6 +53,11 @@ class Taking:
     passed_as: str = ""
 
     @property
+    def symbol(self) -> str:
+        """Return the name as the kernel lists it: "nvme_queue_rq [nvme]" of a module."""
+        return f"{self.name} [{self.module}]" if self.module else self.name
+
+    @property
     def shown(self) -> str:
         """Return "sched_switch(next)" where a tracepoint passes several structs."""
         return f"{self.name}({self.passed_as})" if self.passed_as else self.name

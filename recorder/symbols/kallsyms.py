@@ -141,18 +141,6 @@ def functions_named(name: str, text: bytes) -> Iterator[tuple[int, bytes]]:
             yield int(address, 16), text[end : line_end if line_end >= 0 else None].strip()
 
 
-def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tuple[str, str], int]:
-    """Return the addresses of functions, weak ones too, by (name, module); "": the kernel."""
-    wanted = {name.encode() for name in names}
-    found: dict[tuple[str, str], int] = {}
-    for line in read_symbols(path).splitlines():
-        name, _, module = line[_TYPE_AT + 2 :].partition(b"\t")
-        if name in wanted and line[_TYPE_AT : _TYPE_AT + 1] in b"tTwW":
-            key = name.decode(), module.strip(b"[] ").decode()
-            found.setdefault(key, int(line[:_ADDRESS_DIGITS], 16))
-    return {key: address for key, address in found.items() if address}
-
-
 def symbols_shown(path: Path = _KALLSYMS) -> bool:
     """Return whether the kernel shows this process addresses: one in _SAMPLE_BYTES is enough."""
     try:

@@ -60,7 +60,6 @@ from biotrail.recorder.sites import declarations, following
 from biotrail.recorder.sites.declarations import TYPED, ObjectType
 from biotrail.recorder.sites.following import FollowPlan, KernelFunctions, PlannedSite
 from biotrail.recorder.sites.types import TypeTable
-from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
 _CALL_THREADS = 4096
 """Threads with open calls at one time (BT_CALL_THREADS)."""
@@ -74,7 +73,7 @@ _LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT = BY_KIND[Kind.HIT].dtype
 _LETTER = BY_KIND[Kind.HIT].letter
 _NO_ADDRESS = "its address is not known"
-"""Reason of functions that kallsyms does not list, as a key of `unseen`."""
+"""Reason of functions whose address the kernel hides, as a key of `unseen`."""
 
 
 def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]:
@@ -178,7 +177,6 @@ class FollowProbes(SiteProbes):
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
         self._counts: dict[str, int] = {}
-        self._addresses: dict[tuple[str, str], int] = {}
         self._typed = _HIT_TYPED
         self._kept_hits = options.at_once * KEPT_HITS if options.slower_ns else 0
         self._tracepoints: dict[str, int] = {}
@@ -189,10 +187,6 @@ class FollowProbes(SiteProbes):
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
                 "`device` (docs/follow.md)"
             )
-        # Here, as it takes longer than attaching itself.
-        if self.plan.functions:
-            names = (site.taking.name for site in self.plan.functions)
-            self._addresses = addresses_by_module(names)
 
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
         plan, options = self.plan, self.options
@@ -249,13 +243,8 @@ class FollowProbes(SiteProbes):
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
-        sites, missing = [], []
-        for site in self.plan.functions:
-            address = self._addresses.get((site.taking.name, site.taking.module))
-            if address is None:
-                missing.append(site.taking.name)
-            else:
-                sites.append(replace(site, address=address))
+        sites = [site for site in self.plan.functions if site.address]
+        missing = [site.taking.name for site in self.plan.functions if not site.address]
         needed = len(sites) * _DESCRIPTORS_EACH + _SPARE_DESCRIPTORS
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         try:
