@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ class TooBigError(ProbeError):
     """The kernel refused maps of this size; smaller ones may load."""
 
 
-@dataclass
-class Loaded:
-    """Descriptors of loaded programs and of maps by name, received from the child."""
-
-    programs: dict[str, int]
-    maps: dict[str, int]
-
-    def close(self) -> None:
-        for descriptors in (self.programs, self.maps):
-            while descriptors:
-                os.close(descriptors.popitem()[1])
-
-
 def require() -> str:
     """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
     place = bcc_child.find_bcc()
@@ -49,8 +35,11 @@ def require() -> str:
     return place
 
 
-def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Have a child process load C text. Raises TooBigError: maps were too large; ProbeError."""
+def load(text: str, programs: list[str], maps: list[str]) -> dict[str, int]:
+    """Have a child process load C text; return descriptors of programs and maps by name.
+
+    Raises TooBigError: maps were too large; ProbeError.
+    """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
     request["flags"], named = kernel_headers.flags(), {}
@@ -82,16 +71,15 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
         finally:
             child.kill()
             child.wait()
-        names = [*answer.get("programs", []), *answer.get("maps", [])]
-        if "error" in answer or len(names) != len(descriptors) or not names:
+        names = [*programs, *maps]
+        if "error" in answer or len(names) != len(descriptors):
             for descriptor in descriptors:
                 os.close(descriptor)
             said.seek(0)
             raise failure(
                 answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
             )
-    by_name = dict(zip(names, descriptors, strict=True))
-    return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
+    return dict(zip(names, descriptors, strict=True))
 
 
 def failure(error: str, said: str) -> ProbeError:
