@@ -22,9 +22,6 @@ from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.recorder.symbols.kallsyms import addresses_of, functions_named, read_symbols
 
-_NEEDS = {"fs": "wait"}
-"""A part that says nothing without another: the stacks are those of waits."""
-
 MEANINGS = {
     "call": "the system call that queues each bio",
     "time": "system calls with entry, exit and result",
@@ -266,9 +263,9 @@ def choose_path(
             programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
     if "call" in wanted and "BPF_FUNC_task_pt_regs" not in (btf.enum("bpf_func_id") or {}):
         lacking["call"] = _NO_REGISTERS
-    for part, needed in _NEEDS.items():
-        if part in wanted and (needed not in wanted or needed in lacking):
-            lacking.setdefault(part, f"it needs the part {needed}")
+    # What threads wait for says nothing without their waits.
+    if "fs" in wanted and ("wait" not in wanted or "wait" in lacking):
+        lacking["fs"] = "it needs the part wait"
     if "fs" in wanted and "fs" not in lacking:
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
