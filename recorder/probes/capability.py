@@ -220,7 +220,19 @@ def _settings() -> Iterator[Check]:
     slow = "off: programs are interpreted, recording costs several times as much"
     problem, remedy = slow if value == "0" else "", "sysctl net.core.bpf_jit_enable=1"
     yield _optional("BPF compiler (JIT)", detail, problem, remedy)
-    yield _functions()
+    name = "functions (follow)"
+    if refusal():
+        yield _optional(name, "not known: to try is for root")
+    else:
+        try:
+            ways = all_ways()
+            there = ", ".join(way.name for way in ways if not way.reason)
+            reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
+            problem = "" if there else f"tracepoints and their stacks alone ({reasons})"
+            remedy = "a kernel with CONFIG_FPROBE or CONFIG_KPROBES"
+            yield _optional(name, f"by {there}", problem, remedy)
+        except ProbeError as error:
+            yield _optional(name, "", str(error))
     missing = {lack.key for lack in rights.lacking()}
     for lack in rights.MISSING_CAPABILITIES:
         yield _optional(lack.works, "yes", str(lack) if lack.key in missing else "", lack.remedy)
@@ -231,21 +243,6 @@ def _setting(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
-
-
-def _functions() -> Check:
-    name = "functions (follow)"
-    if refusal():
-        return _optional(name, "not known: to try is for root")
-    try:
-        ways = all_ways()
-    except ProbeError as error:
-        return _optional(name, "", str(error))
-    there = [way.name for way in ways if not way.reason]
-    reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
-    problem = "" if there else f"tracepoints and their stacks alone ({reasons})"
-    remedy = "a kernel with CONFIG_FPROBE or CONFIG_KPROBES"
-    return _optional(name, f"by {', '.join(there)}", problem, remedy)
 
 
 def report() -> list[Check]:

@@ -340,7 +340,7 @@ def _at_end(
             signed = found.flag
             value = replace(value, names={v & _ALL: n for v, n in btf.values(found).items()})
         case Kind.INT:
-            signed = btf.is_signed(found)
+            signed = bool(int(btf.words_of(found)[0]) >> 24 & 1)  # BTF_INT_SIGNED
         case Kind.STRUCT | Kind.UNION:
             members = choices("", _member_names(btf, found), "members")
             raise SiteError(f"'{text}' is a whole {type_}: name one of its {members}")
