@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from biotrail.recorder.host import devices
+from biotrail.recorder.host import device_sysfs, devices
 from biotrail.recorder.probes.file_ways import files_of, names_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums, offered
@@ -183,7 +183,7 @@ def _host() -> Iterator[Check]:
     yield _optional("tracefs", f"mounted at {place}", problem, tracefs.remedy())
     reason, _, remedy = (devices.masked() or "").rpartition(": ")
     yield _optional("devices", "have names", reason, remedy)
-    text = _setting(_LOCKDOWN)
+    text = device_sysfs.read(str(_LOCKDOWN))
     state = (text or "").partition("[")[2].partition("]")[0] or text
     if state is None:
         yield Check("lockdown", True, "not in this kernel, or securityfs is not mounted")
@@ -209,13 +209,13 @@ def _settings() -> Iterator[Check]:
         "1": "refused until the next boot; does not concern who has the rights above",
         "2": "refused; does not concern who has the rights above",
     }
-    value = _setting(path)
+    value = device_sysfs.read(str(path))
     detail = f"not known: {path} cannot be read"
     if value is not None:
         detail = f"{value}: {meanings.get(value, 'unknown value')}"
     yield _optional("unprivileged BPF", detail)
     path = Path("/proc/sys/net/core/bpf_jit_enable")
-    value = _setting(path)
+    value = device_sysfs.read(str(path))
     detail = "on" if value is not None else f"not known: {path} is for root"
     slow = "off: programs are interpreted, recording costs several times as much"
     problem, remedy = slow if value == "0" else "", "sysctl net.core.bpf_jit_enable=1"
@@ -236,13 +236,6 @@ def _settings() -> Iterator[Check]:
     missing = {lack.key for lack in rights.lacking()}
     for lack in rights.MISSING_CAPABILITIES:
         yield _optional(lack.works, "yes", str(lack) if lack.key in missing else "", lack.remedy)
-
-
-def _setting(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
 
 
 def report() -> list[Check]:
