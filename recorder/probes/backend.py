@@ -45,8 +45,6 @@ class ProbeConfig:
     devices: list[tuple[int, int]] = field(default_factory=list)
     ring_bytes: int | None = None
     filters: Filters = field(default_factory=Filters)
-    preemptible: bool | None = None
-    """Whether to load the programs that disable preemption; None: where the kernel needs it."""
     triggers: Triggers = field(default_factory=Triggers)
     stacks: Stacks = Stacks.NONE
     files: bool = False

@@ -126,8 +126,8 @@ class CoreProbes(Probes):
         cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            held = is_preemptible(btf, self.config.preemptible)
-            self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
+            held = is_preemptible(btf)
+            self._choices = choose(self.config.events, btf, bool(self.config.devices))
             self._hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting

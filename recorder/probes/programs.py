@@ -79,16 +79,14 @@ def wanted_letters(events: str, has_start: bool) -> str:
     return letters
 
 
-def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
+def is_preemptible(btf: KernelBtf) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
 
-    known: the answer, if it is not None. Up to 6.19 a tracepoint runs its probes with preemption
-    off. Since 7.0 it is an SRCU read-side section instead (kernel commit a46023d5616e), recognized
-    by the member srcu_gp of struct tp_transition_snapshot, or by that struct's absence.
-    bpf_preempt_disable() is there since 6.10; without it the answer is False.
+    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
+    section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
+    tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
+    without it the answer is False.
     """
-    if known is not None:
-        return known
     if btf.function_id("bpf_preempt_disable") is None:
         return False
     members = btf.members("tp_transition_snapshot")
@@ -101,16 +99,14 @@ def all_programs() -> list[str]:
     return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
 
 
-def choose(
-    events: str, btf: KernelBtf, preemptible: bool | None = None, by_device: bool = False
-) -> list[ProgramInfo]:
+def choose(events: str, btf: KernelBtf, by_device: bool = False) -> list[ProgramInfo]:
     """Return each tracepoint's program to load, or the reason for none, in the order of PROBES.
 
     by_device: only some devices are recorded, before 5.17 without P and U: a plug event carries a
     request_queue only, and queues had no pointer to their disk then. Raises ProbeError.
     """
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
-    suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    suffix = PREEMPTION_OFF if is_preemptible(btf) else ""
     without = "PU" if by_device and not btf.has_member("request_queue", "disk") else ""
     found = []
     for probe in PROBES:
