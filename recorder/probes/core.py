@@ -192,23 +192,7 @@ class CoreProbes(Probes):
                 raise
 
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        sizes = self._prepare(bpf, sizes, cpus)
-        if ordered := ordered_heads():
-            bpf.rewrite(with_exchanges)
-        bpf.load()
-        self._by_file.fill(bpf)
-        if self._cgroups is not None:
-            self._cgroups.open()
-        filters = self.config.filters
-        for number in admission.task_ids(filters.pids, filters.tids):
-            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
-        barrier = machine_barrier(ordered)
-        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
-        self.waker = waker.Waker.map(bpf, barrier)
-        return sizes
-
-    def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
+        """Choose the programs, set constants and maps' sizes, and load; return the rings' sizes."""
         chosen = {one.name for one in self._choices}
         for program in all_programs():
             bpf.set_autoload(program, program in chosen, by_states=program.startswith("bt_queue"))
@@ -236,7 +220,7 @@ class CoreProbes(Probes):
         self._by_file.prepare(bpf)
         path_maps = self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
-        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
+        cgroups = self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
@@ -261,6 +245,16 @@ class CoreProbes(Probes):
         bpf.set_initial_value(".rodata", constants)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
+        if ordered := ordered_heads():
+            bpf.rewrite(with_exchanges)
+        bpf.load()
+        self._by_file.fill(bpf)
+        cgroups.open()
+        for number in admission.task_ids(filters.pids, filters.tids):
+            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
+        barrier = machine_barrier(ordered)
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
+        self.waker = waker.Waker.map(bpf, barrier)
         return sizes
 
     def attach(self) -> None:
