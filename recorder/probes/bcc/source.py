@@ -223,10 +223,16 @@ def filter_text(devices: list[ctypes.Structure], filters: Filters) -> str:
     again = "a = w; b = w >> 8; c = w >> 16;"
     body = ["u64 w = event->rwbs;", "u8 a, b, c;", again]
     body.append(f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}")
+    # Without sectors an event matches if its position, other than 0, lies in the range.
+    sectors = [
+        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || "
+        f"(event->sector <= {last}ULL && event->sector + event->nr_sector > {first}ULL)"
+        for first, last in filters.sectors
+    ]
     for reason, conditions in (
         ("device", [_device(d) for d in devices]),
         ("op", [_op(n) for n in masks(filters.ops, OPS, "--op")]),
-        ("sectors", [_range(*pair) for pair in filters.sectors]),
+        ("sectors", sectors),
     ):
         if conditions:
             any_of = " || ".join(conditions)
@@ -260,16 +266,6 @@ def _op(number: int) -> str:
         return _OTHERS[name]
     letters = next(text for text, op in RWBS_OPS.items() if op == name)
     return "(" + " && ".join(f"{n} == '{x}'" for n, x in zip("abc", letters, strict=False)) + ")"
-
-
-def _range(first: int, last: int) -> str:
-    """Return a C condition for an event that overlaps the sectors `first` to `last`, inclusive."""
-    # Without sectors it matches if its position, other than 0, lies in the range.
-    end = "event->sector + event->nr_sector"
-    data = f"event->sector <= {last}ULL && {end} > {first}ULL"
-    return (
-        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || ({data})"
-    )
 
 
 def _inline(head: str, body: Iterable[str]) -> str:

@@ -254,7 +254,12 @@ def choose_path(
     for probe in PROBES:
         if probe.part not in wanted:
             continue
-        program, reason = _offered(probe, btf)
+        name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
+        program, reason = offered(btf, name, probe.programs)
+        if old is not None and btf.parameters(name) is None:
+            program, reason = offered(btf, old.tracepoint, old.programs)
+            if btf.parameters(old.tracepoint) is None:
+                reason = f"this kernel has no tracepoint {name} or {old.tracepoint}"
         if not program and probe.optional:
             continue
         if not program:
@@ -335,16 +340,6 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
         if count != 2:
             return [], f"{name} has {count} arguments: there is no program for that"
     return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
-
-
-def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program, "") for a tracepoint, or the older one of _OLD; else ("", reason)."""
-    name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
-    if old is None or btf.parameters(name) is not None:
-        return offered(btf, name, probe.programs)
-    if btf.parameters(old.tracepoint) is None:
-        return "", f"this kernel has no tracepoint {name} or {old.tracepoint}"
-    return offered(btf, old.tracepoint, old.programs)
 
 
 @cache
