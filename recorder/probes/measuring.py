@@ -34,7 +34,7 @@ _PROGRAM = "bt_measure"
 _MAP = "bt_measured"
 _Key = KEY.ctype
 _Value = MEASURED.ctype
-_KEY_BYTES, _VALUE_BYTES = ctypes.sizeof(_Key), ctypes.sizeof(_Value)
+_VALUE_BYTES = ctypes.sizeof(_Value)
 _STAGES_AT = _Value.stages.offset // 8
 
 
