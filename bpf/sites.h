@@ -20,7 +20,7 @@ const volatile struct bt_site_config sites SEC(".rodata.sites") = {};
 
 /*
  * One ring for all CPUs, since programs at functions can be preempted while they write. All its
- * entries have one size, so that the reader finds them without a walk (probes/sites/ring.py).
+ * entries have one size, so that the reader finds them without a walk (probes/sites/base.py).
  */
 struct bt_site_entry {
 	__u32 cpu;

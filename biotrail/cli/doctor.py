@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 import click
 
-from biotrail.recorder.probes.capability import bcc_possible, bcc_report, possible, report
+from biotrail.recorder.probes.capability import bcc_report, refusal, report
 from biotrail.text.printing import say, say_json
 
 IMPOSSIBLE = 1
@@ -26,7 +26,10 @@ def command(as_json: bool) -> int:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
     core, bcc = report(), bcc_report()
     checks = [*core, *bcc]
-    able = {"core": possible(core), "bcc": bcc_possible(bcc)}
+    able = {
+        "core": all(check.ok for check in core if check.required),
+        "bcc": refusal() is None and all(check.ok for check in bcc),
+    }
     backends = [name for name, found in able.items() if found]
     if as_json:
         found = {"possible": bool(backends), "backends": backends}

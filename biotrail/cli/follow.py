@@ -268,8 +268,8 @@ def record_lives(
     def update(status: Status) -> None:
         nonlocal began
         if not began and not asked.quiet:
-            attached = len(probes.attached.functions)
-            refused = sum(map(len, probes.attached.refused.values()))
+            attached = len(probes.functions)
+            refused = sum(map(len, probes.refused.values()))
             left = f", {refused} refused by the kernel" if refused else ""
             done = f" ({attached} functions{left})" if attached or refused else ""
             tell(f"following struct {plan.struct}{done}")

@@ -19,7 +19,7 @@ from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import FlightOptions
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import devices
-from biotrail.recorder.probes import light
+from biotrail.recorder.probes import programs
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.schema.errors import OutputError, ProbeError
 from biotrail.text import units, values
@@ -147,7 +147,7 @@ def _disks(specs: tuple[str, ...]) -> list[tuple[int, int]]:
                 f"{spec} is a partition, and the kernel adds up whole disks: name the disk, or "
                 "give --events light"
             )
-        if not light.has_requests(disk):
+        if not programs.has_requests(disk):
             raise ProbeError(
                 f"{spec} makes no requests, which are what the kernel adds up: name the devices "
                 "below it, or give --events lifecycle"

@@ -74,10 +74,6 @@ class Filters:
         return bool(self.cgroups or self.named)
 
     @property
-    def by_file(self) -> bool:
-        return bool(self.files or self.dirs)
-
-    @property
     def judge_bios(self) -> bool:
         """Whether each bio has to be judged, by its properties or its task."""
         return bool(
@@ -85,7 +81,8 @@ class Filters:
             or self.tids
             or self.comms
             or self.by_cgroup
-            or self.by_file
+            or self.files
+            or self.dirs
             or self.ops
             or self.flags
             or self.min_bytes
@@ -170,10 +167,7 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
 
 
 def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
-    """Return the id of a cgroup: the inode number of its directory. Raises ProbeError.
-
-    `path`: in the hierarchy (`/a/b`, `a/b`), or of the directory (`/sys/fs/cgroup/a/b`).
-    """
+    """Return a cgroup's id: its directory's inode. path: in the hierarchy, or of the directory."""
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
     directory = _cgroup_directory(path, where)
@@ -194,10 +188,7 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
 
 
 def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
-    """Raise ProbeError where I/O is not charged to the cgroup that `option` names.
-
-    Raises OSError: it cannot be read.
-    """
+    """Raise ProbeError where I/O is not charged to the cgroup of `option`; raises OSError."""
     root = os.path.realpath(directory) == os.path.realpath(where.mount)
     controllers = directory / "cgroup.controllers"
     if not root and controllers.exists() and "io" not in controllers.read_text().split():
@@ -208,10 +199,7 @@ def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> 
 
 
 def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
-    """Return the directory of a cgroup, links resolved; None: there is none below the mount point.
-
-    `path`: of the directory, or in the hierarchy, also with `where.root` in front.
-    """
+    """Return a cgroup's directory below the mount point; path: also with `where.root` in front."""
     mount = os.path.realpath(where.mount)
     inside = path
     if where.root != "/" and (path + "/").startswith(where.root.rstrip("/") + "/"):
@@ -224,10 +212,7 @@ def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
 
 
 def masks(names: Sequence[str], kernel_numbers: Mapping[str, int], option: str) -> list[int]:
-    """Return the numbers of named operations or flags, in any case, with "-" or "_"; one per name.
-
-    `kernel_numbers`: this kernel's, by upper-case name. Raises ProbeError, which names `option`.
-    """
+    """Return numbers of operations or flags, in any case, with "-" or "_". Raises ProbeError."""
     numbers = []
     for name in names:
         wanted = _ALIASES.get(name.lower(), name.upper().replace("-", "_"))

@@ -46,10 +46,7 @@ class LeftOut:
 
 
 def read_left_out(bios: Sequence[int], events: Sequence[int]) -> LeftOut:
-    """Return what was left out from the counters of `bpf/ring.h`; counts of 0 get no key.
-
-    `bios`: by index in REASONS, then TABLE_FULL and BY_OWN. `events`: by record kind.
-    """
+    """Return what bpf/ring.h counts: bios by REASONS, TABLE_FULL and BY_OWN; events by kind."""
     by_reason = {**dict(zip(REASONS, bios, strict=False)), OWN: bios[BY_OWN]}
     return LeftOut(
         {name: count for name, count in by_reason.items() if count},

@@ -19,7 +19,7 @@ from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import Frame
-from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
 
 HURRIED_NS = 100_000_000
@@ -62,14 +62,14 @@ class StackWatch:
         if not (probes.capabilities.stacks or sites):
             raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
-        self._kernel = LiveKernelSymbols()
+        self._kernel = KernelSymbols()
         if wanted >= Stacks.USER:
             self.hurried = True
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
 
     def nameless(self) -> list[str]:
         """Return what to say where the kernel hides its symbols from this process."""
-        if self._probes is None or self._kernel.available:
+        if self._probes is None or len(self._kernel):
             return []
         named = self._wanted > Stacks.NONE or self._sites
         return [NAMELESS] * named + [REASONLESS] * self._waits

@@ -32,6 +32,8 @@ class Stop(ABC):
 
     facts: dict[str, str | int]
     """What `opened` needs to make it again, in another process or later."""
+    _open: list[int]
+    """Descriptors by which it is stopped, and let go on."""
 
     @abstractmethod
     def standing(self) -> bool:
@@ -49,9 +51,10 @@ class Stop(ABC):
     def end(self) -> None:
         """Let it go on; nothing if it is gone. Raises OSError."""
 
-    @abstractmethod
     def close(self) -> None:
         """Close what is open; it can be stopped no more."""
+        for descriptor in self._open:
+            os.close(descriptor)
 
     def hold(self) -> bool:
         """Stop it and wait until all stands; False, and all goes on, where that takes too long."""
@@ -81,9 +84,11 @@ class FrozenCgroup(Stop):
             file, self._frozen, self._free = "cgroup.freeze", b"1", b"0"
         self._fd = os.open(os.path.join(directory, file), os.O_RDWR | os.O_CLOEXEC)
         self._events = None
+        self._open = [self._fd]
         if v2:
             events = os.path.join(directory, "cgroup.events")
             self._events = os.open(events, os.O_RDONLY | os.O_CLOEXEC)
+            self._open.append(self._events)
 
     def standing(self) -> bool:
         if self._events is None:
@@ -104,11 +109,6 @@ class FrozenCgroup(Stop):
             if error.errno not in (errno.ENODEV, errno.ENOENT):  # the cgroup was removed
                 raise
 
-    def close(self) -> None:
-        os.close(self._fd)
-        if self._events is not None:
-            os.close(self._events)
-
 
 class StoppedProcess(Stop):
     """One process with all its threads, by SIGSTOP and SIGCONT to its pidfd."""
@@ -117,6 +117,7 @@ class StoppedProcess(Stop):
         """start: of its life, in clock ticks; another life of the number is refused."""
         self._pid = pid
         self._fd = os.pidfd_open(pid)
+        self._open = [self._fd]
         self.facts = {"kind": "process", "pid": pid, "start": int(stat_of(pid)[_BEGAN])}
         if start not in (None, self.facts["start"]):
             os.close(self._fd)
@@ -136,9 +137,6 @@ class StoppedProcess(Stop):
     def end(self) -> None:
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, signal.SIGCONT)
-
-    def close(self) -> None:
-        os.close(self._fd)
 
 
 def stat_of(tid: int, pid: int | None = None) -> list[str]:

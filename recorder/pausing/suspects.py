@@ -74,12 +74,10 @@ def find(name: str, victims: Collection[int], outputs: Collection[int]) -> Suspe
 
 
 def _find(name: str) -> Suspect:
-    if name.isdecimal():
-        return _process(int(name))
     if name.startswith("/"):
         return _cgroup(name)
-    called = []
-    for number in os.listdir("/proc"):
+    called = [int(name)] if name.isdecimal() else []
+    for number in () if called else os.listdir("/proc"):
         with suppress(OSError):
             if not number.isdecimal() or _name(int(number)) != name:
                 continue
@@ -87,7 +85,9 @@ def _find(name: str) -> Suspect:
                 called.append(int(number))
     called.sort()
     if len(called) == 1:
-        return _process(called[0])
+        (pid,) = called
+        stop = StoppedProcess(pid)
+        return Suspect(f"{_name(pid)} ({pid})", stop, (pid,))
     if called:
         numbers = ", ".join(map(str, called[:_SHOWN]))
         raise ProbeError(
@@ -101,11 +101,6 @@ def _find(name: str) -> Suspect:
             "a unit or a container, or a cgroup's path"
         )
     return _cgroup(groups[0])
-
-
-def _process(pid: int) -> Suspect:
-    stop = StoppedProcess(pid)
-    return Suspect(f"{_name(pid)} ({pid})", stop, (pid,))
 
 
 def _cgroup(path: str) -> Suspect:
@@ -122,10 +117,6 @@ def _cgroup(path: str) -> Suspect:
         if kind == "cgroup2":
             return Suspect(label, FrozenCgroup(str(place), v2=True), pids, f"/{inside}")
     _, _, pids = found[0]
-    return Suspect(label, FrozenCgroup(_freezer_of(path, pids), v2=False), pids, f"/{inside}")
-
-
-def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     root = next((one.point for one in cgroups.mounted() if "freezer" in one.options), None)
     if root is None:
         raise ProbeError(f"--pause {path}: it is in no cgroup v2, and no freezer of v1 is mounted")
@@ -143,7 +134,7 @@ def _freezer_of(path: str, pids: tuple[int, ...]) -> str:
     place = Path(root) / str(groups.pop()).strip("/")
     if {*_members(place)} != {*pids}:
         raise ProbeError(f"--pause {path}: its freezer cgroup {place} holds other processes, too")
-    return str(place)
+    return Suspect(label, FrozenCgroup(str(place), v2=False), pids, f"/{inside}")
 
 
 def _members(place: Path) -> tuple[int, ...]:

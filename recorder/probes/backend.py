@@ -6,7 +6,6 @@ them can do is declared in its `capabilities`; every backend has all the methods
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Self
 
@@ -22,8 +21,8 @@ from biotrail.recorder.probes.file_ways import NO_FILES, Files
 from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
-from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathMaps, PathRuns
+from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, Stacks
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
@@ -46,8 +45,6 @@ class ProbeConfig:
     devices: list[tuple[int, int]] = field(default_factory=list)
     ring_bytes: int | None = None
     filters: Filters = field(default_factory=Filters)
-    preemptible: bool | None = None
-    """Whether to load the programs that disable preemption; None: where the kernel needs it."""
     triggers: Triggers = field(default_factory=Triggers)
     stacks: Stacks = Stacks.NONE
     files: bool = False
@@ -123,6 +120,8 @@ class Probes(ABC):
     """The loaded programs and maps, with the core backend."""
     _rings: Rings | None = None
     """Set by open(), where there is a ring for each CPU."""
+    _path_maps: PathMaps | None = None
+    """Set by open(), with the core backend."""
     _cgroups: CgroupMaps | None = None
     """Set by open(), where the backend knows cgroups."""
 
@@ -133,6 +132,8 @@ class Probes(ABC):
         self.enums = {}
         self._choices: list[ProgramInfo] = []
         """Each tracepoint's program to load, or why there is none."""
+        self._stacks: dict[str, StackMap] = {}
+        """By the name that its stacks have in FreshStacks."""
         self._attached_once: set[str] = set()
         """Programs that were attached, also if they are no more."""
 
@@ -197,24 +198,23 @@ class Probes(ABC):
         """Return running totals of the bios and events that the filters left out."""
         return LeftOut() if self._rings is None else read_left_out(*self._rings.left_out())
 
-    @abstractmethod
     def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
+        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
 
-    @abstractmethod
     def programs(self) -> list[ProgramInfo]:
         """Return every tracepoint's program, with its counters and whether it is attached."""
-
-    def _chosen_programs(self, info: Callable[[str], ProgInfo]) -> list[ProgramInfo]:
-        """info: returns the kernel's description of a loaded program."""
         found = []
         for one in self._choices:
             if one.name:
                 attached = replace(one, attached=one.name in self._attached_once)
-                found.append(attached.counted(info(one.name)))
+                found.append(attached.counted(self._info(one.name)))
             else:
                 found.append(one)
         return found
+
+    def _info(self, program: str) -> ProgInfo:
+        return self._opened().info(program)
 
     def count_runs(self, on: bool) -> None:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
@@ -226,10 +226,12 @@ class Probes(ABC):
 
     def path_runs(self) -> PathRuns:
         """Return how often the programs of the path ran since open; 0 without a path."""
-        return PathRuns()
+        return PathRuns() if self._path_maps is None else self._path_maps.runs()
 
-    def stop_timing(self) -> None:  # noqa: B027 - a backend need not have it
+    def stop_timing(self) -> None:
         """Time no calls and waits any more; calls that run now stay unrecorded."""
+        if self._path_maps is not None:
+            self._path_maps.stop_timing()
 
     def triggered(self) -> list[Hit]:
         """Return the triggers that fired since the last call, by time; [] without triggers."""
@@ -237,7 +239,9 @@ class Probes(ABC):
 
     def fresh_stacks(self) -> FreshStacks:
         """Return the call stacks that are new since the last call; none without stacks."""
-        return FreshStacks({}, {}, {})
+        open_maps = self._stacks if self._object is not None else {}
+        found = {name: stacks.fresh() for name, stacks in open_maps.items()}
+        return FreshStacks({}, {}, {})._replace(**found)
 
     def end_facts(self) -> End:
         """Return entries of the log's END frame that only this backend has."""
@@ -245,7 +249,7 @@ class Probes(ABC):
 
     def short_of_memory(self) -> str:
         """Return a message if a ring or table not in `sizes` is smaller than wanted; else ""."""
-        return ""
+        return "" if self._path_maps is None else self._path_maps.short_of_memory()
 
     def own_file(self, file: OwnFile) -> None:  # noqa: B027 - a backend need not have it
         """Mark I/O of this file as the recorder's own from now on. Any thread may call."""

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from biotrail.recorder.host import devices
+from biotrail.recorder.host import device_sysfs, devices
 from biotrail.recorder.probes.file_ways import files_of, names_of, ways_of
 from biotrail.recorder.probes.kernel import bpf_calls, tracefs
-from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums, offered
 from biotrail.recorder.probes.kernel.libbpf import load_library
 from biotrail.recorder.probes.maps.path_maps import MEANINGS, choose_path
 from biotrail.recorder.probes.programs import (
@@ -21,7 +21,6 @@ from biotrail.recorder.probes.programs import (
     STEPS,
     is_preemptible,
     object_path,
-    offered,
 )
 from biotrail.recorder.probes.rings.barriers import is_strongly_ordered
 from biotrail.recorder.probes.rings.head_stores import exchanges_offered
@@ -46,6 +45,11 @@ class Check:
     detail: str
     remedy: str = ""
     required: bool = True
+
+
+def _optional(name: str, fine: str, problem: str = "", remedy: str = "") -> Check:
+    """Return a check that need not hold. problem: "": there is none, as `fine` says."""
+    return Check(name, not problem, problem or fine, remedy if problem else "", False)
 
 
 class Refusal(NamedTuple):
@@ -125,7 +129,7 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
     ops = kernel_enums(btf)["op_enum"]
     yield Check("operations", True, f"{len(ops)} known from the kernel's types")
     for probe in PROBES:
-        program, reason = offered(probe, btf)
+        program, reason = offered(btf, probe.tracepoint, probe.programs)
         name = f"event {probe.letter} ({probe.tracepoint})"
         required = probe.letter in ESSENTIAL
         if program:
@@ -135,14 +139,12 @@ def _tracepoints(btf: KernelBtf) -> Iterator[Check]:
             yield Check(name, False, reason, remedy, required)
     choice = choose_path(MEANINGS, btf, preemptible=False)
     for part, meaning in (MEANINGS | {"driver": f"steps of {', '.join(choice.drivers)}"}).items():
-        if part in choice.lacking:
-            yield Check(f"path {part}", False, choice.lacking[part], without, False)
-        else:
-            yield Check(f"path {part}", True, f"offered: {meaning}", "", False)
+        lacking = choice.lacking.get(part, "")
+        yield _optional(f"path {part}", f"offered: {meaning}", lacking, without)
     within = [(name, why) for name, why in choice.lacking.items() if name not in MEANINGS]
     within += [(f"driver {name}", why) for name, why in choice.without.items() if choice.drivers]
     for name, why in within:
-        yield Check(f"path {name}", False, why, without, False)
+        yield _optional(f"path {name}", "", why, without)
 
 
 def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
@@ -151,47 +153,37 @@ def _files_and_rings(btf: KernelBtf) -> Iterator[Check]:
     if files.recorded:
         ways = names_of(ways_of(btf, kernel_enums(btf)), files.iomap_end_io)
     if not files.recorded:
-        yield Check("files", False, files.lacking, "none needed: recorded without them", False)
-    elif not ways:
-        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
-        yield Check("files", False, "known of the page cache alone", remedy, False)
+        yield _optional("files", "", files.lacking, "none needed: recorded without them")
     else:
         detail = "of the page cache, and of direct I/O " + ", ".join(WAYS[way] for way in ways)
-        yield Check("files", True, detail, "", False)
+        problem = "" if ways else "known of the page cache alone"
+        remedy = "run as root or with CAP_SYSLOG, or use Linux 5.15"
+        yield _optional("files", detail, problem, remedy)
     how = "programs hold it off themselves" if is_preemptible(btf) else "off in tracepoints"
-    yield Check("preemption", True, how, "", False)
+    yield _optional("preemption", how)
     name = "order of rings"
     if is_strongly_ordered():
-        yield Check(name, True, "by the processor", "", False)
+        yield _optional(name, "by the processor")
     elif exchanges_offered():
-        how = "heads are published by exchanges, which are barriers"
-        yield Check(name, True, how, "", False)
+        yield _optional(name, "heads are published by exchanges, which are barriers")
     else:
         how = "by membarrier(2), which waits 13 to 41 ms before each drain: small rings lose events"
         remedy = (
             "--buffer-size 2M or more (the default is), or a kernel that compiles exchanges (5.18)"
         )
-        yield Check(name, False, how, remedy, False)
-    name = "memory for rings"
-    if (problem := locked_memory_problem(btf)) is None:
-        yield Check(name, True, "not limited by ulimit -l", "", False)
-    else:
-        yield Check(name, False, problem, LOCKED_REMEDY, False)
+        yield _optional(name, "", how, remedy)
+    problem = locked_memory_problem(btf) or ""
+    yield _optional("memory for rings", "not limited by ulimit -l", problem, LOCKED_REMEDY)
 
 
 def _host() -> Iterator[Check]:
     """Yield the checks of tracefs, which only bcc needs, and of the host's settings."""
-    if (place := tracefs.mounted()) is not None:
-        yield Check("tracefs", True, f"mounted at {place}", "", False)
-    else:
-        detail = f"{tracefs.absence()}; only the bcc backend needs it"
-        yield Check("tracefs", False, detail, tracefs.remedy(), False)
-    if (why := devices.masked()) is None:
-        yield Check("devices", True, "have names", "", False)
-    else:
-        reason, _, remedy = why.rpartition(": ")
-        yield Check("devices", False, reason, remedy, False)
-    text = _setting(_LOCKDOWN)
+    place = tracefs.mounted()
+    problem = "" if place else f"{tracefs.absence()}; only the bcc backend needs it"
+    yield _optional("tracefs", f"mounted at {place}", problem, tracefs.remedy())
+    reason, _, remedy = (devices.masked() or "").rpartition(": ")
+    yield _optional("devices", "have names", reason, remedy)
+    text = device_sysfs.read(str(_LOCKDOWN))
     state = (text or "").partition("[")[2].partition("]")[0] or text
     if state is None:
         yield Check("lockdown", True, "not in this kernel, or securityfs is not mounted")
@@ -200,16 +192,14 @@ def _host() -> Iterator[Check]:
         yield Check("lockdown", False, detail, "boot with lockdown=integrity or lockdown=none")
     else:
         yield Check("lockdown", True, state)
-    name = "kernel symbols"
-    if symbols_shown():
-        yield Check(name, True, "shown: call stacks have names, and direct I/O files", "", False)
-    else:
-        detail = (
-            "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
-            "--dir) has a file only where the call that does it is a read or write"
-        )
-        remedy = "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1"
-        yield Check(name, False, detail, remedy, False)
+    detail = (
+        "hidden: call stacks (--stacks) are addresses; direct I/O (--files, --file, "
+        "--dir) has a file only where the call that does it is a read or write"
+    )
+    problem = "" if symbols_shown() else detail
+    remedy = "run as root or with CAP_SYSLOG; sysctl kernel.kptr_restrict=1"
+    shown = "shown: call stacks have names, and direct I/O files"
+    yield _optional("kernel symbols", shown, problem, remedy)
 
 
 def _settings() -> Iterator[Check]:
@@ -219,49 +209,33 @@ def _settings() -> Iterator[Check]:
         "1": "refused until the next boot; does not concern who has the rights above",
         "2": "refused; does not concern who has the rights above",
     }
-    value = _setting(path)
+    value = device_sysfs.read(str(path))
     detail = f"not known: {path} cannot be read"
     if value is not None:
         detail = f"{value}: {meanings.get(value, 'unknown value')}"
-    yield Check("unprivileged BPF", True, detail, "", False)
-    name, path = "BPF compiler (JIT)", Path("/proc/sys/net/core/bpf_jit_enable")
-    value = _setting(path)
-    if value == "0":
-        detail = "off: programs are interpreted, recording costs several times as much"
-        yield Check(name, False, detail, "sysctl net.core.bpf_jit_enable=1", False)
-    else:
-        detail = "on" if value is not None else f"not known: {path} is for root"
-        yield Check(name, True, detail, "", False)
-    yield _functions()
-    missing = {lack.key for lack in rights.lacking()}
-    for lack in rights.MISSING_CAPABILITIES:
-        if lack.key in missing:
-            yield Check(lack.works, False, str(lack), lack.remedy, False)
-        else:
-            yield Check(lack.works, True, "yes", "", False)
-
-
-def _setting(path: Path) -> str | None:
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None
-
-
-def _functions() -> Check:
+    yield _optional("unprivileged BPF", detail)
+    path = Path("/proc/sys/net/core/bpf_jit_enable")
+    value = device_sysfs.read(str(path))
+    detail = "on" if value is not None else f"not known: {path} is for root"
+    slow = "off: programs are interpreted, recording costs several times as much"
+    problem, remedy = slow if value == "0" else "", "sysctl net.core.bpf_jit_enable=1"
+    yield _optional("BPF compiler (JIT)", detail, problem, remedy)
     name = "functions (follow)"
     if refusal():
-        return Check(name, True, "not known: to try is for root", "", False)
-    try:
-        ways = all_ways()
-    except ProbeError as error:
-        return Check(name, False, str(error), "", False)
-    there = [way.name for way in ways if not way.reason]
-    if there:
-        return Check(name, True, f"by {', '.join(there)}", "", False)
-    reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
-    detail = f"tracepoints and their stacks alone ({reasons})"
-    return Check(name, False, detail, "a kernel with CONFIG_FPROBE or CONFIG_KPROBES", False)
+        yield _optional(name, "not known: to try is for root")
+    else:
+        try:
+            ways = all_ways()
+            there = ", ".join(way.name for way in ways if not way.reason)
+            reasons = "; ".join(f"{way.name}: {way.reason}" for way in ways)
+            problem = "" if there else f"tracepoints and their stacks alone ({reasons})"
+            remedy = "a kernel with CONFIG_FPROBE or CONFIG_KPROBES"
+            yield _optional(name, f"by {there}", problem, remedy)
+        except ProbeError as error:
+            yield _optional(name, "", str(error))
+    missing = {lack.key for lack in rights.lacking()}
+    for lack in rights.MISSING_CAPABILITIES:
+        yield _optional(lack.works, "yes", str(lack) if lack.key in missing else "", lack.remedy)
 
 
 def report() -> list[Check]:
@@ -273,10 +247,6 @@ def report() -> list[Check]:
     except ProbeError as error:
         checks.append(Check("kernel types", False, str(error).splitlines()[0], "see above"))
     return [*checks, *_host(), *_settings()]
-
-
-def possible(checks: list[Check]) -> bool:
-    return all(check.ok for check in checks if check.required)
 
 
 def bcc_report() -> list[Check]:
@@ -316,8 +286,3 @@ def bcc_report() -> list[Check]:
     detail = f"{len(fit)} of {len(STEPS)} ({''.join(fit)})"
     add("tracepoints", set(ESSENTIAL) <= set(fit), detail, "use another kernel")
     return found
-
-
-def bcc_possible(checks: list[Check]) -> bool:
-    """Return whether the bcc backend can record: rights, and every check of `bcc_report` is ok."""
-    return refusal() is None and all(check.ok for check in checks)

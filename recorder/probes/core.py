@@ -14,7 +14,7 @@ from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.host import memory_limit
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log.chunks import unwrap
-from biotrail.recorder.probes import file_ways, light
+from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import (
     Capabilities,
     ProbeConfig,
@@ -41,7 +41,6 @@ from biotrail.recorder.probes.maps.fitting import (
 from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
-    PathRuns,
     choose_path,
     path_programs,
 )
@@ -51,7 +50,6 @@ from biotrail.recorder.probes.maps.stack_maps import (
     USER_STACKS,
     WAIT_DEPTH,
     WAIT_STACKS,
-    FreshStacks,
     StackMap,
     Stacks,
     max_depth,
@@ -64,6 +62,7 @@ from biotrail.recorder.probes.programs import (
     choose,
     is_preemptible,
     object_path,
+    refuse_light,
 )
 from biotrail.recorder.probes.rings import waker
 from biotrail.recorder.probes.rings.barriers import machine_barrier
@@ -72,7 +71,6 @@ from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.schema import shared
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import FIRED_SLOTS, OWN_FILES
-from biotrail.recorder.schema.payloads import BackendFacts
 from biotrail.recorder.schema.records import RECORDS
 from biotrail.recorder.symbols.kallsyms import addresses_of
 
@@ -110,8 +108,6 @@ class CoreProbes(Probes):
         self.config = config
         self._path = path
         self._armed = 1
-        self._stacks: dict[str, StackMap] = {}
-        """By the name that its stacks have in FreshStacks."""
         self._own_files: list[OwnFile] = []
         self._own_lock = threading.Lock()
         self._locked: str | None = None
@@ -123,15 +119,15 @@ class CoreProbes(Probes):
     def open(self) -> None:
         """Load the programs and map the rings. Raises ProbeError; then nothing stays loaded."""
         require_rights()
-        light.refuse(self.config)
+        refuse_light(self.config)
         check_tasks(self.config.filters)
         ensure_room(0, memory_limit.room())
         path = self._path or object_path()
         cpus = load_library().possible_cpus()
         with KernelBtf() as btf:
             self.enums = kernel_enums(btf)
-            held = is_preemptible(btf, self.config.preemptible)
-            self._choices = choose(self.config.events, btf, held, bool(self.config.devices))
+            held = is_preemptible(btf)
+            self._choices = choose(self.config.events, btf, bool(self.config.devices))
             self._hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             self._ends = addresses_of(admission.END_FUNCTIONS)
             # The kernel counts misses of tp_btf programs since 6.2; only since then is the counting
@@ -196,30 +192,10 @@ class CoreProbes(Probes):
                 raise
 
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        sizes = self._prepare(bpf, sizes, cpus)
-        if ordered := ordered_heads():
-            bpf.rewrite(with_exchanges)
-        bpf.load()
-        self._by_file.fill(bpf)
-        if self._cgroups is not None:
-            self._cgroups.open()
-        filters = self.config.filters
-        for pid in filters.pids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
-        for tid in filters.tids:
-            bpf.put("bt_ids", ctypes.c_uint64(admission.ID_TID | tid), _ONE)
-        barrier = machine_barrier(ordered)
-        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
-        self.waker = waker.Waker.map(bpf, barrier)
-        return sizes
-
-    def _prepare(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
-        """Choose the programs, set constants and maps' sizes; return the rings' sizes."""
+        """Choose the programs, set constants and maps' sizes, and load; return the rings' sizes."""
         chosen = {one.name for one in self._choices}
         for program in all_programs():
-            bpf.set_autoload(program, program in chosen)
-            if program.startswith("bt_queue"):
-                bpf.verify_by_states(program)
+            bpf.set_autoload(program, program in chosen, by_states=program.startswith("bt_queue"))
         triggers = self.config.triggers
         value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
         bpf.set_initial_value(".rodata.trigger", value)
@@ -242,20 +218,20 @@ class CoreProbes(Probes):
             waits = min(depth, WAIT_DEPTH)
             self._stacks["wait"] = StackMap(bpf, "bt_wait_stacks", waits, WAIT_STACKS)
         self._by_file.prepare(bpf)
-        self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
+        path_maps = self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
-        self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
+        cgroups = self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
         bpf.set_autoload(_FORK_PROGRAM, filters.children)
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         follow = admission.follows(filters, self.config.devices)
         bpf.set_map_size("bt_followed", 8, filters.max_followed if follow else 1)
-        table = self._path_maps.dirty_bytes
+        table = path_maps.dirty_bytes
         others = bpf.map_bytes(cpus) - table
         room, least = memory_limit.room(), LEAST_WITH_FILTERS if follow else LEAST
         sizes, fitted = fit(sizes, cpus, table, others, room, LEAST_DIRTY_BYTES, least)
         if table:
-            self._path_maps.size_dirty(fitted)
+            path_maps.size_dirty(fitted)
         constants = admission.config(
             sizes,
             self.config.devices,
@@ -269,10 +245,17 @@ class CoreProbes(Probes):
         bpf.set_initial_value(".rodata", constants)
         bpf.set_map_size("bt_rings", sizes.area_bytes, cpus)
         bpf.set_map_size(waker.RING, 0, mmap.PAGESIZE)
+        if ordered := ordered_heads():
+            bpf.rewrite(with_exchanges)
+        bpf.load()
+        self._by_file.fill(bpf)
+        cgroups.open()
+        for number in admission.task_ids(filters.pids, filters.tids):
+            bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
+        barrier = machine_barrier(ordered)
+        self._rings = Rings.map(bpf.map_fd("bt_rings"), cpus, sizes, barrier)
+        self.waker = waker.Waker.map(bpf, barrier)
         return sizes
-
-    def short_of_memory(self) -> str:
-        return "" if self._object is None else self._path_maps.short_of_memory()
 
     def attach(self) -> None:
         bpf = self._opened()
@@ -283,11 +266,12 @@ class CoreProbes(Probes):
             # /proc is read until it shows no new ones: none that was forked meanwhile is missed.
             added: set[int] = set()
             while new := descendants(self.config.filters.pids) - added:
-                for pid in new:
-                    bpf.put("bt_ids", ctypes.c_uint64(admission.ID_PID | pid), _ONE)
+                for number in admission.task_ids(new):
+                    bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
                 added |= new
-        self._path_maps.attach()
-        self._attached_once |= {program for _, program in self.path.programs}
+        for _, program in self.path.programs:
+            bpf.attach(program)
+            self._attached_once.add(program)
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for one in reversed(self._choices):
             if one.name and not one.part:
@@ -321,16 +305,6 @@ class CoreProbes(Probes):
         ]
         return sorted(hits, key=lambda hit: hit.monotonic)
 
-    def fresh_stacks(self) -> FreshStacks:
-        found = {name: stacks.fresh() for name, stacks in self._stacks.items()}
-        return FreshStacks({}, {}, {})._replace(**found)
-
-    def path_runs(self) -> PathRuns:
-        return self._path_maps.runs()
-
-    def stop_timing(self) -> None:
-        self._path_maps.stop_timing()
-
     def own_file(self, file: OwnFile) -> None:
         with self._own_lock:
             # A file without generation is dropped when the next comes: its inode number may have
@@ -343,9 +317,3 @@ class CoreProbes(Probes):
                 known = one.generation is not None
                 content[place] = (one.inode, one.dev, one.generation or 0, known)
             self._opened().put(".data.own", SECTION, content)
-
-    def backend_facts(self) -> BackendFacts:
-        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
-
-    def programs(self) -> list[ProgramInfo]:
-        return self._chosen_programs(lambda name: self._opened().info(name))

@@ -34,7 +34,7 @@ _PROGRAM = "bt_measure"
 _MAP = "bt_measured"
 _Key = KEY.ctype
 _Value = MEASURED.ctype
-_KEY_BYTES, _VALUE_BYTES = ctypes.sizeof(_Key), ctypes.sizeof(_Value)
+_VALUE_BYTES = ctypes.sizeof(_Value)
 _STAGES_AT = _Value.stages.offset // 8
 
 
@@ -94,27 +94,26 @@ class Measuring:
             hold_irqs = btf.function_id("bpf_local_irq_save") is not None
             allow_locked_memory()
         self._program = _PROGRAM + (PREEMPTION_OFF if held else "")
-        self._object = BpfObject(path)
+        bpf = self._object = BpfObject(path)
         try:
-            self._load(self._object, hold_irqs)
+            sizes, filters = RingSizes.choose(self._cpus), Filters()
+            config = admission.config(
+                sizes, self._devices, filters, self.enums, hold_irqs=hold_irqs
+            )
+            for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
+                bpf.set_autoload(name, name == self._program)
+            others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
+            bpf.set_initial_value(".rodata", config)
+            bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))
+            bpf.load()
+            zeros = (_Value * self._cpus)()
+            for op in others:
+                bpf.put(_MAP, _Key(OTHER, op), zeros)
+            bpf.attach(self._program)
         except ProbeError:
             self.close()
             raise
         return self
-
-    def _load(self, bpf: BpfObject, hold_irqs: bool) -> None:
-        sizes = RingSizes.choose(self._cpus)
-        config = admission.config(sizes, self._devices, Filters(), self.enums, hold_irqs=hold_irqs)
-        for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
-            bpf.set_autoload(name, name == self._program)
-        others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
-        bpf.set_initial_value(".rodata", config)
-        bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))
-        bpf.load()
-        zeros = (_Value * self._cpus)()
-        for op in others:
-            bpf.put(_MAP, _Key(OTHER, op), zeros)
-        bpf.attach(self._program)
 
     def __exit__(self, *_error: object) -> None:
         self.close()
@@ -126,11 +125,7 @@ class Measuring:
             self._object = None
 
     def read(self) -> list[Measured]:
-        """Return the sums of all CPUs now, by one batch look-up; those without I/O left out.
-
-        A request that completes meanwhile may be in some of its figures only, until the next
-        reading.
-        """
+        """Return all CPUs' sums now; a request that completes meanwhile may be in some only."""
         most = MOST + len(set(self.enums["op_enum"].values())) + 1
         keys = np.empty((most, 2), np.uint32)
         values = np.empty((most, self._cpus, _VALUE_BYTES // 8), np.uint64)

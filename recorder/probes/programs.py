@@ -4,8 +4,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from biotrail.recorder.probes.backend import ProgramInfo
-from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.backend import ProbeConfig, ProgramInfo
+from biotrail.recorder.probes.kernel.btf import KernelBtf, offered
+from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 
 PREEMPTION_OFF = "_p"
@@ -78,16 +79,14 @@ def wanted_letters(events: str, has_start: bool) -> str:
     return letters
 
 
-def is_preemptible(btf: KernelBtf, known: bool | None = None) -> bool:
+def is_preemptible(btf: KernelBtf) -> bool:
     """Return whether programs on tracepoints can be preempted, and so have to disable preemption.
 
-    known: the answer, if it is not None. Up to 6.19 a tracepoint runs its probes with preemption
-    off. Since 7.0 it is an SRCU read-side section instead (kernel commit a46023d5616e), recognized
-    by the member srcu_gp of struct tp_transition_snapshot, or by that struct's absence.
-    bpf_preempt_disable() is there since 6.10; without it the answer is False.
+    Up to 6.19 a tracepoint runs its probes with preemption off. Since 7.0 it is an SRCU read-side
+    section instead (kernel commit a46023d5616e), recognized by the member srcu_gp of struct
+    tp_transition_snapshot, or by that struct's absence. bpf_preempt_disable() is there since 6.10;
+    without it the answer is False.
     """
-    if known is not None:
-        return known
     if btf.function_id("bpf_preempt_disable") is None:
         return False
     members = btf.members("tp_transition_snapshot")
@@ -100,20 +99,18 @@ def all_programs() -> list[str]:
     return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
 
 
-def choose(
-    events: str, btf: KernelBtf, preemptible: bool | None = None, by_device: bool = False
-) -> list[ProgramInfo]:
+def choose(events: str, btf: KernelBtf, by_device: bool = False) -> list[ProgramInfo]:
     """Return each tracepoint's program to load, or the reason for none, in the order of PROBES.
 
     by_device: only some devices are recorded, before 5.17 without P and U: a plug event carries a
     request_queue only, and queues had no pointer to their disk then. Raises ProbeError.
     """
     letters = wanted_letters(events, btf.parameters("block_io_start") is not None)
-    suffix = PREEMPTION_OFF if is_preemptible(btf, preemptible) else ""
+    suffix = PREEMPTION_OFF if is_preemptible(btf) else ""
     without = "PU" if by_device and not btf.has_member("request_queue", "disk") else ""
     found = []
     for probe in PROBES:
-        program, reason = offered(probe, btf)
+        program, reason = offered(btf, probe.tracepoint, probe.programs)
         if program and probe.letter not in letters:
             program, reason = "", f"not in the event set {events}"
         elif program and probe.letter in without:
@@ -121,16 +118,6 @@ def choose(
         name = program + suffix if program else ""
         found.append(ProgramInfo(name, probe.letter, probe.tracepoint, False, reason))
     return found
-
-
-def offered(probe: Probe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
-    count = btf.parameters(probe.tracepoint)
-    if count is None:
-        return "", f"this kernel has no tracepoint {probe.tracepoint}"
-    if count not in probe.programs:
-        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
-    return probe.programs[count], ""
 
 
 def object_path(name: str = OBJECT_NAME) -> Path:
@@ -142,3 +129,49 @@ def object_path(name: str = OBJECT_NAME) -> Path:
             "(needs clang and libbpf-dev), or install a wheel"
         )
     return path
+
+
+# What the event set `light` cannot be combined with: it sees a request at its completion only
+
+_DEVICES = Path("/sys/dev/block")
+_SUBMITTER = "no task is known at a completion"
+_WHOLE = "a completion does not show the request as it was queued"
+_QUEUED = "it is known only when a bio is queued"
+_HANGS = "what hangs has no completion, so the log would not show it; --events minimal does"
+
+
+def refuse_light(config: ProbeConfig) -> None:
+    """Raise ProbeError if a recording of the set `light` asks for what it does not have."""
+    if config.events != LIGHT:
+        return
+    filters, triggers = config.filters, config.triggers
+    asked = (
+        ("--pid", filters.pids, _SUBMITTER),
+        ("--tid", filters.tids, _SUBMITTER),
+        ("--comm", filters.comms, _SUBMITTER),
+        ("--file", filters.files, _QUEUED),
+        ("--dir", filters.dirs, _QUEUED),
+        ("--min-size", filters.min_bytes, _WHOLE),
+        ("--sectors", filters.sectors, _WHOLE),
+        ("--stacks", config.stacks, _QUEUED),
+        ("--files", config.files, _QUEUED),
+        ("--path", config.path, _QUEUED),
+        ("--trigger depth", triggers.depth, "requests in flight are not counted"),
+        ("--trigger stuck", triggers.stuck_ns, _HANGS),
+    )
+    for option, why in ((option, why) for option, given, why in asked if given):
+        raise ProbeError(
+            f"--events light cannot have {option}: {why}; leave it out, or record another event set"
+        )
+    disks = {disk for disk, _ in config.devices}
+    if disks and not any(map(has_requests, disks)):
+        raise ProbeError(
+            "--events light records requests, and no chosen device has any, as most of dm and md: "
+            "add --below for the devices that they stand on, or record another event set"
+        )
+
+
+def has_requests(disk: int) -> bool:
+    """Return whether a disk (dev_t) makes requests; True where sysfs does not have the disk."""
+    base = _DEVICES / dev_text(disk)
+    return not base.exists() or (base / "mq").exists()

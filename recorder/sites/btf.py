@@ -106,11 +106,7 @@ class Btf:
     """
 
     def __init__(self, data: bytes, name: str = "", base: "Btf | None" = None) -> None:
-        """Index the types in `data`, as in /sys/kernel/btf/NAME; `base`: vmlinux's, for a module.
-
-        Raises SiteError: the data is no BTF of this byte order, is cut, or has a kind that is not
-        known, whose length is therefore unknown.
-        """
+        """data: as in /sys/kernel/btf/NAME. base: vmlinux's, for a module. Raises SiteError."""
         self.name, self.base = name, base
         try:
             magic, _, _, length, at, size, strings, string_bytes = _HEADER.unpack_from(data)
@@ -180,14 +176,14 @@ class Btf:
         end = self.strings.find(b"\0", at)
         return self.strings[at : end if end >= 0 else None].decode(errors="replace")
 
-    def _words_of(self, of: Type) -> NDArray[np.uint32]:
+    def words_of(self, of: Type) -> NDArray[np.uint32]:
         """Return the words that follow the type's header, and those of later types."""
         holder = self.base if self.base and of.number < self.first else self
         return holder._words[of.at + _TYPE_WORDS :]
 
     def _following(self, of: Type, each: int) -> list[list[int]]:
         """Return the elements that follow the type's header, each as its words."""
-        rows: list[list[int]] = self._words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
+        rows: list[list[int]] = self.words_of(of)[: each * of.vlen].reshape(-1, each).tolist()
         return rows
 
     def members(self, of: Type) -> list[Member]:
@@ -208,11 +204,8 @@ class Btf:
 
     def array(self, of: Type) -> tuple[int, int]:
         """Return (element type, number of elements)."""
-        words = self._words_of(of)
+        words = self.words_of(of)
         return int(words[0]), int(words[2])
-
-    def is_signed(self, of: Type) -> bool:
-        return bool(int(self._words_of(of)[0]) >> 24 & 1)
 
     def arguments(self, proto: Type) -> list[tuple[str, int]]:
         """Return names ("": not known) and type ids."""

@@ -10,7 +10,7 @@ import pwd
 import re
 import stat
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -109,11 +109,15 @@ _STRUCT = re.compile(r"[A-Za-z_]\w{0,63}")
 _TRACEPOINT = re.compile(r"[A-Za-z0-9_-]{1,64}:\w{1,128}")
 _SITE = re.compile(r"(?:[A-Za-z0-9_-]{1,64}:)?[\w.]{1,128}|\*")
 _PAIR_KEYS = ("about", "names", "show", "variants")
-_VARIANT_KEYS = ("begin", "end", "key", "way", "by", "device", "where", "process")
-_EVENT_KEYS = ("event", "key", "where", "process")
+# Keys that have a text (str), or one or several (tuple).
+_VARIANT = {"key": tuple, "way": str, "by": tuple, "device": tuple, "where": tuple, "process": str}
+_EVENT = {"event": str, "key": tuple, "where": tuple, "process": str}
 _SITE_LISTS = ("births", "new", "deaths", "last")
-_EXPRESSIONS = ("detail", "device", "process")
-_TYPE_KEYS = (*_SITE_LISTS, *_EXPRESSIONS, "about", "detail_unit")
+_TYPE = {
+    **dict.fromkeys((*_SITE_LISTS, "detail", "device", "process"), tuple),
+    **dict.fromkeys(("about", "detail_unit"), str),
+}
+_VARIANT_KEYS = ("begin", "end", *_VARIANT)
 
 Table = Mapping[str, Any]
 
@@ -128,7 +132,7 @@ class _Place:
         """Raise DeclarationError about a key of this table; key "": about the table."""
         raise DeclarationError(f"{self.file}: [{self.table}]{f', {key}' if key else ''}: {reason}")
 
-    def only(self, table: Any, known: tuple[str, ...]) -> Table:
+    def only(self, table: Any, known: Collection[str]) -> Table:
         if not isinstance(table, dict):
             self.wrong("", f"is {_shown(table)}, not a table")
         for key in table:
@@ -156,6 +160,12 @@ class _Place:
         if any(not one.strip() for one in found):
             self.wrong(key, "is empty")
         return found
+
+    def values(self, table: Table, kinds: Mapping[str, type]) -> dict[str, Any]:
+        return {
+            key: self.text(table, key) if kind is str else self.texts(table, key)
+            for key, kind in kinds.items()
+        }
 
 
 def _shown(value: Any) -> str:
@@ -258,10 +268,10 @@ def _variant(table: Table, place: _Place) -> Variant:
     begins = table.get("begin")
     if begins is None or begins == []:
         place.wrong("begin", "is missing")
-    way = place.text(table, "way")
+    given = place.values(table, _VARIANT)
+    way, key = given["way"], given["key"]
     if way not in ("", TYPED, FORMAT):
         place.wrong("way", f"'{way}' is neither typed nor format")
-    key = place.texts(table, "key")
     events = tuple(
         _event(one, "begin", place) for one in (begins if isinstance(begins, list) else [begins])
     )
@@ -271,34 +281,27 @@ def _variant(table: Table, place: _Place) -> Variant:
     counts = {len(event.key or key) for event in (*events, end)}
     if len(counts) > 1 or not 0 < min(counts) <= KEYS:
         place.wrong("key", f"has to have one expression or {KEYS}, as many for each event")
-    lists = {key: place.texts(table, key) for key in ("by", "device", "where")}
-    process = place.text(table, "process")
-    return Variant(events, end, key, way, process=process, **lists)
+    return Variant(events, end, **given)
 
 
 def _event(value: Any, key: str, place: _Place) -> Event:
     table: Table = {"event": value}
     if isinstance(value, dict):
-        table = _Place(place.file, f"{place.table}.{key}").only(value, _EVENT_KEYS)
+        table = _Place(place.file, f"{place.table}.{key}").only(value, _EVENT)
     name = place.text(table, "event", None)
     if not _TRACEPOINT.fullmatch(name):
         place.wrong(key, f"'{name}' is no tracepoint: write SYSTEM:NAME, as block:block_rq_issue")
-    keys, where = place.texts(table, "key"), place.texts(table, "where")
-    return Event(name, keys, where, place.text(table, "process"))
+    return Event(**place.values(table, _EVENT))
 
 
 def _type(name: str, table: Any, place: _Place) -> ObjectType:
-    table = place.only(table, _TYPE_KEYS)
-    lists = {key: place.texts(table, key) for key in (*_SITE_LISTS, *_EXPRESSIONS)}
+    given = place.values(place.only(table, _TYPE), _TYPE)
     for key in _SITE_LISTS:
-        for site in lists[key]:
+        for site in given[key]:
             if not _SITE.fullmatch(site) or (site == ANY and key != "births"):
                 place.wrong(key, f"'{site}' is neither a function nor a tracepoint SYSTEM:NAME")
-    lists["births"] = lists["births"] or (ANY,)
-    unit = place.text(table, "detail_unit")
-    return ObjectType(
-        name=name, about=place.text(table, "about"), detail_unit=unit, origin=place.file, **lists
-    )
+    given["births"] = given["births"] or (ANY,)
+    return ObjectType(name=name, origin=place.file, **given)
 
 
 # Which variant of a pair this kernel has, and what its expressions mean there

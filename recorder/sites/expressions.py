@@ -105,12 +105,14 @@ class Scope(ABC):
 
     site: str
     """For messages: "tracepoint sched:sched_switch", "struct request"."""
+    listed: str
+    """What expressions may begin with at this site, for messages."""
 
     def value(self, text: str) -> Value:
         """Compile an expression. Raises SiteError, which says what there is instead."""
         text = text.strip()
         if not text:
-            raise SiteError(f"{self.site}: an expression is empty; there is {self.listed()}")
+            raise SiteError(f"{self.site}: an expression is empty; there is {self.listed}")
         if len(text) > _MOST_CHARACTERS:
             raise SiteError(
                 f"{self.site}: an expression has more than {_MOST_CHARACTERS} characters"
@@ -131,16 +133,12 @@ class Scope(ABC):
         match = _NAME.match(text)
         if match is None:
             raise SiteError(
-                f"{self.site}: '{text}' at character 1: expected a name; there is {self.listed()}"
+                f"{self.site}: '{text}' at character 1: expected a name; there is {self.listed}"
             )
         try:
             return self._named(match[0], _steps(text, match.end()), text)
         except SiteError as error:
             raise SiteError(f"{self.site}: {error}") from error
-
-    @abstractmethod
-    def listed(self) -> str:
-        """Return what expressions may begin with at this site, for messages."""
 
     @abstractmethod
     def _named(self, name: str, path: list[Step], text: str) -> Value:
@@ -171,14 +169,13 @@ class TypedScope(Scope):
     def __init__(self, prototype: Prototype, site: str) -> None:
         self._prototype = prototype
         self.site = f"tracepoint {site}"
-
-    def listed(self) -> str:
-        made = self._prototype
         arguments = [
-            f"arg{index}{f' {name}' if name else ''} ({type_text(made.btf, type_)})"
-            for index, (name, type_) in enumerate(zip(made.names, made.types, strict=True))
+            f"arg{index}{f' {name}' if name else ''} ({type_text(prototype.btf, type_)})"
+            for index, (name, type_) in enumerate(
+                zip(prototype.names, prototype.types, strict=True)
+            )
         ]
-        return ", ".join((*arguments, *TASK_SOURCES))
+        self.listed = ", ".join((*arguments, *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
         names = self._prototype.names
@@ -190,7 +187,7 @@ class TypedScope(Scope):
         else:
             near = _near(name, filter(None, names))
             raise SiteError(
-                f"'{text}' at character 1: no argument {name}; {near}there is {self.listed()}"
+                f"'{text}' at character 1: no argument {name}; {near}there is {self.listed}"
             )
         made = self._prototype
         return _at_end(Source.ARGUMENT, index, made.btf, made.types[index], path, text)
@@ -202,9 +199,8 @@ class ObjectScope(Scope):
     def __init__(self, types: TypeTable, struct: str) -> None:
         self._btf, self._struct = types.struct(struct)
         self.site = f"struct {struct}"
-
-    def listed(self) -> str:
-        return ", ".join((*_member_names(self._btf, self._struct)[:12], *TASK_SOURCES))
+        members = _member_names(self._btf, self._struct)[:_LISTED]
+        self.listed = ", ".join((*members, *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
         steps, number = [Step(name, 0, 1), *path], self._struct.number
@@ -217,21 +213,19 @@ class FormatScope(Scope):
     def __init__(self, format_: Format, site: str, types: TypeTable) -> None:
         self._format, self._types = format_, types
         self.site = f"tracepoint {site}"
-
-    def listed(self) -> str:
-        return ", ".join((*self._format.own_fields, *TASK_SOURCES))
+        self.listed = ", ".join((*format_.own_fields, *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
         found = self._format.fields.get(name)
         if found is None:
             near = _near(name, self._format.own_fields)
             raise SiteError(
-                f"'{text}' at character 1: no field {name}; {near}there is {self.listed()}"
+                f"'{text}' at character 1: no field {name}; {near}there is {self.listed}"
             )
         if found.is_located:
             raise SiteError(
                 f"'{text}' is a text of any length ({found.type}): a key has at most 8 bytes; "
-                f"there is {self.listed()}"
+                f"there is {self.listed}"
             )
         if path and not found.elements:
             pointed = _POINTED.fullmatch(found.type)
@@ -346,7 +340,7 @@ def _at_end(
             signed = found.flag
             value = replace(value, names={v & _ALL: n for v, n in btf.values(found).items()})
         case Kind.INT:
-            signed = btf.is_signed(found)
+            signed = bool(int(btf.words_of(found)[0]) >> 24 & 1)  # BTF_INT_SIGNED
         case Kind.STRUCT | Kind.UNION:
             members = choices("", _member_names(btf, found), "members")
             raise SiteError(f"'{text}' is a whole {type_}: name one of its {members}")
@@ -367,10 +361,7 @@ def _at_end(
 
 
 def _step(btf: Btf, number: int, offsets: list[int], step: Step, text: str) -> tuple[int, int, int]:
-    """Take a step from a value of the type `number`, which changes `offsets`.
-
-    Returns the type there and, of a bit field, its first bit and how many it has; else 0.
-    """
+    """Take a step, which changes `offsets`; return the type, and a bit field's bit and bits."""
     where, what = f"'{text}' at character {step.at}", type_text(btf, number)
     found, bit, bits = btf.strip(number), 0, 0
     followed = found.kind == Kind.PTR

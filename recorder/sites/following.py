@@ -6,7 +6,7 @@ Attaches nothing: `--dry-run` shows a plan.
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -20,7 +20,7 @@ from biotrail.recorder.sites.types import Taking, TypeTable
 
 _KALLSYMS = Path("/proc/kallsyms")
 _TRACEABLE = "available_filter_functions"
-_FUNCTION = re.compile(rb"^[0-9a-f]+ [tTwW] (\S+)(?:\t\[([^\]]+)\])?$", re.MULTILINE)
+_FUNCTION = re.compile(rb"^([0-9a-f]+) [tTwW] (\S+)(?:\t\[([^\]]+)\])?$", re.MULTILINE)
 _LISTED = re.compile(rb"^(\S+)(?: \[([^\]]+)\])?$", re.MULTILINE)
 _REFUSED = re.compile(r"^0x\S+\s+(\S+)$", re.MULTILINE)
 _SUFFIX = re.compile(r"\.(?:isra|part|constprop|cold)\b")
@@ -43,13 +43,13 @@ _MAX_SITES = 65536
 class KernelFunctions:
     """The kernel's own lists. Names of a module's functions have " [MODULE]" behind them.
 
-    symbols: how many functions have a name; empty: not known. suffixed: names that only copies
-    have, without the suffix. traceable: what ftrace can attach; None: the list cannot be read, as
-    where the kernel has no function tracer. blacklist: what kprobes refuses. unread: lists that
-    could not be read, and why.
+    symbols: addresses of the functions of a name, 0: hidden; empty: not known. suffixed: names that
+    only copies have, without the suffix. traceable: what ftrace can attach; None: the list cannot
+    be read, as where the kernel has no function tracer. blacklist: what kprobes refuses. unread:
+    lists that could not be read, and why.
     """
 
-    symbols: Counter[str]
+    symbols: Mapping[str, Sequence[int]]
     suffixed: frozenset[str]
     traceable: frozenset[str] | None
     blacklist: frozenset[str]
@@ -67,7 +67,9 @@ class KernelFunctions:
                 return None
 
         traceable = text(tracefs / _TRACEABLE)
-        symbols = _names(_FUNCTION, text(kallsyms) or b"")
+        symbols: dict[str, list[int]] = {}
+        for address, name, module in _FUNCTION.findall(text(kallsyms) or b""):
+            symbols.setdefault(_name(name, module), []).append(int(address, 16))
         suffixed = {
             _SUFFIX.split(name)[0] + "".join(name.partition(" [")[1:])
             for name in symbols
@@ -75,9 +77,11 @@ class KernelFunctions:
         }
         refused = _REFUSED.findall((text(blacklist) or b"").decode(errors="replace"))
         return cls(
-            Counter(symbols),
-            frozenset(suffixed - set(symbols)),
-            None if traceable is None else frozenset(_names(_LISTED, traceable)),
+            symbols,
+            frozenset(suffixed - symbols.keys()),
+            None
+            if traceable is None
+            else frozenset(_name(*found) for found in _LISTED.findall(traceable)),
             frozenset(refused),
             tuple(unread),
         )
@@ -88,15 +92,14 @@ class KernelFunctions:
         good: list[Taking] = []
         unseen: dict[str, list[str]] = {}
         for taking in takings:
-            name = f"{taking.name} [{taking.module}]" if taking.module else taking.name
-            reason = ""
+            addresses, reason = self.symbols.get(taking.symbol, ()), ""
             if not 0 <= taking.slot < _REGISTERS:
                 reason = STACK
-            elif self.symbols and not self.symbols[name]:
-                reason = SUFFIX if name in self.suffixed else INLINED
-            elif self.symbols[name] > 1:
+            elif self.symbols and not addresses:
+                reason = SUFFIX if taking.symbol in self.suffixed else INLINED
+            elif len(addresses) > 1:
                 reason = AMBIGUOUS
-            elif self.traceable is not None and name not in self.traceable:
+            elif self.traceable is not None and taking.symbol not in self.traceable:
                 reason = NOTRACE
             elif taking.name in self.blacklist:
                 reason = BLACKLISTED
@@ -109,12 +112,9 @@ class KernelFunctions:
         return good, unseen
 
 
-def _names(pattern: re.Pattern[bytes], text: bytes) -> list[str]:
-    """Return the function of each line that fits, with " [MODULE]" if it is a module's."""
-    return [
-        (name + b" [" + module + b"]" if module else name).decode(errors="replace")
-        for name, module in pattern.findall(text)
-    ]
+def _name(name: bytes, module: bytes) -> str:
+    """Return a function's name, with " [MODULE]" if it is a module's."""
+    return (name + b" [" + module + b"]" if module else name).decode(errors="replace")
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class PlannedSite:
     """A site to attach to.
 
     index: in the plan, and the header. meaning: for a life, by bits of SITE_BIRTH, SITE_NEW,
-    SITE_DEATH and SITE_LAST (declarations.ObjectType). address: of a function's entry; 0: not set.
+    SITE_DEATH and SITE_LAST (declarations.ObjectType). address: of a function's entry; 0: not
+    known.
     """
 
     index: int
@@ -220,7 +221,7 @@ def plan(
     return FollowPlan(
         struct,
         way if functions else TYPED,
-        _sites([*functions, *tracepoints], way, declared),
+        _sites([*functions, *tracepoints], way, declared, kernel.symbols if kernel else {}),
         unseen,
         _value(scope, declared.detail),
         declared.detail_unit,
@@ -229,7 +230,9 @@ def plan(
     )
 
 
-def _sites(takings: list[Taking], way: str, declared: ObjectType) -> tuple[PlannedSite, ...]:
+def _sites(
+    takings: list[Taking], way: str, declared: ObjectType, symbols: Mapping[str, Sequence[int]]
+) -> tuple[PlannedSite, ...]:
     """Return the sites with what the declaration says of them.
 
     Where none of the births is there, lives begin anywhere. Where none of the deaths is, the first
@@ -253,8 +256,11 @@ def _sites(takings: list[Taking], way: str, declared: ObjectType) -> tuple[Plann
         meaning = SITE_BIRTH if anywhere or name in births or name in new else 0
         meaning |= SITE_NEW * (name in new) | SITE_DEATH * (name in deaths)
         meaning |= SITE_LAST * (name in last)
-        how = way if taking.kind == "function" else TYPED
-        sites.append(PlannedSite(index, taking, how, meaning))
+        if taking.kind == "function":
+            address, *_ = symbols.get(taking.symbol, (0,))
+            sites.append(PlannedSite(index, taking, way, meaning, address))
+        else:
+            sites.append(PlannedSite(index, taking, TYPED, meaning))
     return tuple(sites)
 
 

@@ -53,6 +53,11 @@ class Taking:
     passed_as: str = ""
 
     @property
+    def symbol(self) -> str:
+        """Return the name as the kernel lists it: "nvme_queue_rq [nvme]" of a module."""
+        return f"{self.name} [{self.module}]" if self.module else self.name
+
+    @property
     def shown(self) -> str:
         """Return "sched_switch(next)" where a tracepoint passes several structs."""
         return f"{self.name}({self.passed_as})" if self.passed_as else self.name
@@ -93,10 +98,7 @@ class TypeTable:
         return cls(vmlinux, {name: (place / name).read_bytes for name in names})
 
     def _blobs(self, text: str = "") -> Iterator[Btf]:
-        """Yield the kernel's BTF, then each module's whose own strings hold `text`.
-
-        Modules that were unloaded meanwhile, or whose BTF is damaged, are left out.
-        """
+        """Yield the kernel's BTF, then that of modules, if it can be read and has `text`."""
         yield self._kernel
         for name, read in self._readers.items():
             if name not in self._modules:

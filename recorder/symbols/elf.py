@@ -154,10 +154,7 @@ class Elf:
         return self._table("section", int(self._header["shoff"]), count)
 
     def inner(self) -> "Elf | None":
-        """Return the ELF file in .gnu_debugdata, where some distributions keep stripped symbols.
-
-        The caller closes it. None: there is none, or it cannot be decompressed.
-        """
+        """Return the file in .gnu_debugdata (stripped symbols), the caller's to close."""
         sections, names = self._sections(), int(self._header["shstrndx"])
         if names >= len(sections):
             return None

@@ -35,13 +35,29 @@ class Symbol(NamedTuple):
 
 
 class KernelSymbols:
-    """Functions of one reading of /proc/kallsyms; keeps its text: 200,000 lines in about 15 MB.
+    """Functions by address; keeps the text of /proc/kallsyms: 200,000 lines in about 15 MB.
 
     Empty (len 0) where the kernel hides addresses: without CAP_SYSLOG, or with kptr_restrict=2.
     """
 
-    def __init__(self, text: bytes) -> None:
-        """Index the functions in `text`: lines as in /proc/kallsyms.
+    def __init__(self, text: bytes | None = None) -> None:
+        """text: lines as in /proc/kallsyms; None: of the running kernel, which `refresh` reads."""
+        self._modules = b""
+        self._found: dict[int, Symbol | None] = {}
+        self._index(text or b"")
+        if text is None:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Read the symbols again if /proc/modules has changed, or there were no symbols."""
+        modules = _read(_MODULES)
+        if not len(self) or modules != self._modules:
+            self._modules = modules
+            self._index(read_symbols())
+            self._found.clear()
+
+    def _index(self, text: bytes) -> None:
+        """Index the functions in `text`.
 
         Functions are symbols of the types t, T, w and W, but for those of address 0 and the mapping
         symbols of arm64 ("$x" begins code, "$d" data in it), which some kernels list among them.
@@ -78,6 +94,11 @@ class KernelSymbols:
         Of several with one address, a global one (T, W) if there is one. None: it starts more than
         _FAR before, or there is none.
         """
+        if address in self._found:
+            return self._found[address]
+        if len(self._found) >= _MOST_FOUND:
+            self._found.clear()
+        self._found[address] = None
         row = int(np.searchsorted(self._address, np.uint64(address), side="right")) - 1
         if row < 0 or address - int(self._address[row]) > _FAR:
             return None
@@ -85,37 +106,8 @@ class KernelSymbols:
         end = self._text.find(b"\n", start)
         line = self._text[start : end if end >= 0 else None].decode(errors="replace")
         name, _, module = line.partition("\t")
-        return Symbol(name, module.strip("[] "), address - int(self._address[row]))
-
-
-class LiveKernelSymbols:
-    """The running kernel's symbols, which `refresh` reads again after modules have changed."""
-
-    def __init__(self) -> None:
-        self._modules = b""
-        self._symbols = KernelSymbols(b"")
-        self._found: dict[int, Symbol | None] = {}
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Read the symbols again if /proc/modules has changed, or there were no symbols."""
-        modules = _read(_MODULES)
-        if not len(self._symbols) or modules != self._modules:
-            self._modules = modules
-            self._symbols = KernelSymbols(read_symbols())
-            self._found.clear()
-
-    @property
-    def available(self) -> bool:
-        """Whether the kernel shows its addresses to this process."""
-        return len(self._symbols) > 0
-
-    def find(self, address: int) -> Symbol | None:
-        if address in self._found:
-            return self._found[address]
-        if len(self._found) >= _MOST_FOUND:
-            self._found.clear()
-        found = self._found[address] = self._symbols.find(address)
+        found = Symbol(name, module.strip("[] "), address - int(self._address[row]))
+        self._found[address] = found
         return found
 
 
@@ -147,18 +139,6 @@ def functions_named(name: str, text: bytes) -> Iterator[tuple[int, bytes]]:
         if text[end : end + 1] in (b"", b"\n", b"\t") and kind in (b"t", b"T"):
             line_end = text.find(b"\n", end)
             yield int(address, 16), text[end : line_end if line_end >= 0 else None].strip()
-
-
-def addresses_by_module(names: Iterable[str], path: Path = _KALLSYMS) -> dict[tuple[str, str], int]:
-    """Return the addresses of functions, weak ones too, by (name, module); "": the kernel."""
-    wanted = {name.encode() for name in names}
-    found: dict[tuple[str, str], int] = {}
-    for line in read_symbols(path).splitlines():
-        name, _, module = line[_TYPE_AT + 2 :].partition(b"\t")
-        if name in wanted and line[_TYPE_AT : _TYPE_AT + 1] in b"tTwW":
-            key = name.decode(), module.strip(b"[] ").decode()
-            found.setdefault(key, int(line[:_ADDRESS_DIGITS], 16))
-    return {key: address for key, address in found.items() if address}
 
 
 def symbols_shown(path: Path = _KALLSYMS) -> bool:

@@ -135,10 +135,7 @@ class UserSymbols:
         return None
 
     def _note(self, key: str, path: str, name: str) -> None:
-        """Add the build id of the file at `path`, or at `name` if that fails, to `_where`.
-
-        `name`: the path to show. `key`: identifies the file, which is read once.
-        """
+        """Add the build id of the file at `path`, else at `name` (as shown), once for a `key`."""
         if key in self._seen or len(self._seen) >= _MAX_SEEN:
             return
         self._seen.add(key)

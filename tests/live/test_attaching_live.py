@@ -73,7 +73,7 @@ def test_every_way_is_tried_and_nothing_stays_open() -> None:
 
 def test_a_module_without_btf_is_an_error() -> None:
     with pytest.raises(OSError, match="No such file"):
-        attaching.module_btf("no_such_module")
+        attaching.Descriptors().module_btf("no_such_module")
 
 
 def test_debugfs_is_read_without_a_mount_in_the_tree(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.log import LogReader
+from biotrail.recorder.probes import core
+from biotrail.recorder.probes import programs as program_table
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.btf import KernelBtf
@@ -109,7 +111,9 @@ def test_programs_that_hold_preemption_off_record(loop_device, monkeypatch, miss
     monkeypatch.setattr(
         KernelBtf, "function_id", lambda self, name: None if name == missing else find(self, name)
     )
-    config = ProbeConfig("minimal", [(loop_device.dev, 0)], preemptible=True)
+    for module in (core, program_table):
+        monkeypatch.setattr(module, "is_preemptible", lambda btf: True)
+    config = ProbeConfig("minimal", [(loop_device.dev, 0)])
     # WHEN something is read
     with CoreProbes(config) as probes:
         probes.attach()

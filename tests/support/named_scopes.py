@@ -17,13 +17,11 @@ class NamedScope(Scope):
 
     def __init__(self, site: str, names: list[str], source: Source) -> None:
         self.site, self._names, self._source = f"tracepoint {site}", names, source
-
-    def listed(self) -> str:
-        return ", ".join(self._names)
+        self.listed = ", ".join(names)
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
         if name not in self._names:
-            raise SiteError(f"'{text}' at character 1: no field {name}; there is {self.listed()}")
+            raise SiteError(f"'{text}' at character 1: no field {name}; there is {self.listed}")
         return Value(self._source, text, at=(self._names.index(name), *(0 for _ in path)))
 
 

@@ -190,7 +190,7 @@ def follow_attach(case: Case) -> None:
             attached = time.monotonic()
             probes.detach()
             end = time.monotonic()
-        number = len(probes.attached.functions)
+        number = len(probes.functions)
         case.told["seconds_of"][way.name] = [number, round(sum(spent), 2), round(end - attached, 2)]
         case.told["all_seconds_of"][way.name] = round(attached - begin, 2)
     if not case.told["seconds_of"]:

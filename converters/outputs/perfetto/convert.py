@@ -73,7 +73,7 @@ from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packe
 from biotrail.converters.sites.lives import LifeReader
 
 if TYPE_CHECKING:
-    from biotrail.converters.analysis.blame.timeline import Timeline
+    from biotrail.converters.analysis.blame.online import Timeline
 
 _END_BYTES = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""

@@ -17,7 +17,6 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from biotrail.converters.analysis.blame.parties import PROCESS_OF_OWNER, Parties
-from biotrail.converters.analysis.blame.timeline import Timeline
 from biotrail.converters.analysis.distributions.sketch import sum_by
 from biotrail.converters.analysis.slow.io_details import IO, io_at, row_of
 from biotrail.converters.calls.names import name_of_call, name_of_error
@@ -61,7 +60,7 @@ from biotrail.recorder.schema.strings import shown
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD, shown_name
 
 if TYPE_CHECKING:
-    from biotrail.converters.analysis.blame.timeline import Timeline
+    from biotrail.converters.analysis.blame.online import Timeline
 
 _KEPT = 64
 """I/Os that are kept at most, as slower ones of later windows change which are of one burst."""

@@ -8,8 +8,8 @@ that a virtual environment gets bcc and no other package of that Python.
 
 Standard input is a socket, from which one JSON object is read up to the end of the stream:
 "text" (C source), "programs" and "maps" (names of functions and maps), "place" (bcc's directory)
-and "flags" (of the compiler). The answer is JSON too: {"error": text}, or {"programs", "maps"}
-with the same names, in the order of the descriptors that come with it (SCM_RIGHTS).
+and "flags" (of the compiler). The answer is JSON too: {"error": text}, or {} and, with it, the
+descriptors of programs, then of maps (SCM_RIGHTS).
 """
 
 import glob
@@ -54,8 +54,8 @@ def find_bcc() -> str | None:
     return None
 
 
-def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
-    """Return the answer, and descriptors of the programs and then the maps; raises as bcc does."""
+def _load(request: dict[str, Any]) -> list[int]:
+    """Return the descriptors of the programs and then the maps; raises as bcc does."""
     place = request["place"]
     spec = importlib.util.spec_from_file_location(
         "bcc", os.path.join(place, "__init__.py"), submodule_search_locations=[place]
@@ -69,17 +69,17 @@ def _load(request: dict[str, Any]) -> tuple[dict[str, Any], list[int]]:
     bpf = bcc.BPF(text=request["text"].encode(), cflags=["-w", *request["flags"]])
     programs = [bpf.load_func(name, _TRACEPOINT).fd for name in request["programs"]]
     maps = [bcc.lib.bpf_table_fd(bpf.module, name.encode()) for name in request["maps"]]
-    answer = {"programs": request["programs"], "maps": request["maps"]}
-    return answer, [*programs, *maps]
+    return [*programs, *maps]
 
 
 def main() -> None:
     with socket.socket(fileno=os.dup(0)) as peer:
         data = b"".join(iter(lambda: peer.recv(1 << 16), b""))
+        answer, descriptors = {}, []
         try:
-            answer, descriptors = _load(json.loads(data))
+            descriptors = _load(json.loads(data))
         except BaseException as error:  # load.failure turns whatever bcc raises into a message
-            answer, descriptors = {"error": f"{type(error).__name__}: {error}"}, []
+            answer = {"error": f"{type(error).__name__}: {error}"}
         socket.send_fds(peer, [json.dumps(answer).encode()], descriptors)
 
 

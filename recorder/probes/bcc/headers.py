@@ -42,16 +42,9 @@ class Headers(NamedTuple):
             places += [made, made / "uapi"]
         return [f"-I{place}" for place in places]
 
-    def environment(self) -> dict[str, str]:
-        added = {} if self.directory is None else {NAMED: str(self.directory)}
-        return {**os.environ, **added}
-
 
 def find() -> Path | None:
-    """Return where kernel headers are: in NAMED if set, the running kernel's, or another's.
-
-    Only those of other kernels, the newest first, are known to be complete; `resolve` checks.
-    """
+    """Return where kernel headers are: in NAMED if set, the running kernel's, or another's."""
     if named := os.environ.get(NAMED):
         return Path(named) if os.path.exists(named) else None
     ours = _MODULES / platform.release()
@@ -96,10 +89,7 @@ def resolve(place: Path) -> Headers:
 
 
 def _directories(place: Path) -> Headers:
-    """Return the headers at `place`, with the other directory if Debian split them in two.
-
-    Of several flavours the running kernel's, else the last by name.
-    """
+    """Return the headers at `place`, of several flavours the running kernel's, else the last."""
     if (common := _common(place)) is not None:
         return Headers(common, place)
     if not (place / "include/generated/autoconf.h").exists():

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +25,6 @@ class TooBigError(ProbeError):
     """The kernel refused maps of this size; smaller ones may load."""
 
 
-@dataclass
-class Loaded:
-    """Descriptors of loaded programs and of maps by name, received from the child."""
-
-    programs: dict[str, int]
-    maps: dict[str, int]
-
-    def close(self) -> None:
-        for descriptors in (self.programs, self.maps):
-            while descriptors:
-                os.close(descriptors.popitem()[1])
-
-
 def require() -> str:
     """Return the directory of the package bcc. Raises ProbeError: bcc or headers are missing."""
     place = bcc_child.find_bcc()
@@ -49,14 +35,16 @@ def require() -> str:
     return place
 
 
-def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
-    """Have a child process compile C text and load its programs; return descriptors by name.
+def load(text: str, programs: list[str], maps: list[str]) -> dict[str, int]:
+    """Have a child process load C text; return descriptors of programs and maps by name.
 
-    Raises TooBigError: the kernel refused maps for their size; ProbeError.
+    Raises TooBigError: maps were too large; ProbeError.
     """
     request = {"text": text, "programs": programs, "maps": maps, "place": require()}
     kernel_headers = bcc_headers.resolve(bcc_headers.find() or Path())
-    request["flags"] = kernel_headers.flags()
+    request["flags"], named = kernel_headers.flags(), {}
+    if kernel_headers.directory is not None:
+        named = {bcc_headers.NAMED: str(kernel_headers.directory)}
     ours, theirs = socket.socketpair()
     with ours, tempfile.TemporaryFile() as said:
         with theirs:
@@ -67,36 +55,31 @@ def load(text: str, programs: list[str], maps: list[str]) -> Loaded:
                 stdout=said,
                 stderr=said,
                 start_new_session=True,
-                env=kernel_headers.environment(),
+                env={**os.environ, **named},
             )
+        answer: dict[str, Any] = {}
+        descriptors: list[int] = []
         try:
-            answer, descriptors = _exchange(ours, json.dumps(request).encode())
+            ours.sendall(json.dumps(request).encode())
+            ours.shutdown(socket.SHUT_WR)
+            data, descriptors, _, _ = socket.recv_fds(ours, 1 << 16, _MAX_DESCRIPTORS)
+            for descriptor in descriptors:
+                os.set_inheritable(descriptor, False)
+            answer = json.loads(data) if data else {}
+        except OSError as error:
+            answer = {"error": str(error)}
         finally:
             child.kill()
             child.wait()
-        names = [*answer.get("programs", []), *answer.get("maps", [])]
-        if "error" in answer or len(names) != len(descriptors) or not names:
+        names = [*programs, *maps]
+        if "error" in answer or len(names) != len(descriptors):
             for descriptor in descriptors:
                 os.close(descriptor)
             said.seek(0)
             raise failure(
                 answer.get("error", "it ended early"), said.read().decode("utf-8", "replace")
             )
-    by_name = dict(zip(names, descriptors, strict=True))
-    return Loaded({n: by_name[n] for n in programs}, {n: by_name[n] for n in maps})
-
-
-def _exchange(peer: socket.socket, request: bytes) -> tuple[dict[str, Any], list[int]]:
-    """Return the answer of the child, and the descriptors received with it; {}: it gave none."""
-    try:
-        peer.sendall(request)
-        peer.shutdown(socket.SHUT_WR)
-        data, descriptors, _, _ = socket.recv_fds(peer, 1 << 16, _MAX_DESCRIPTORS)
-    except OSError as error:
-        return {"error": str(error)}, []
-    for descriptor in descriptors:
-        os.set_inheritable(descriptor, False)
-    return json.loads(data) if data else {}, descriptors
+    return dict(zip(names, descriptors, strict=True))
 
 
 def failure(error: str, said: str) -> ProbeError:

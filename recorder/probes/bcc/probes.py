@@ -50,7 +50,8 @@ class BccProbes(Probes):
         self.enums = _ENUMS
         self.config = config
         self._formats: dict[str, Format] = {}
-        self._loaded: bcc_load.Loaded | None = None
+        self._loaded: dict[str, int] = {}
+        """Descriptors of programs, and of the rings, by name."""
         self._events: list[int] = []
 
     def open(self) -> None:
@@ -91,7 +92,7 @@ class BccProbes(Probes):
                 reason = f"{probe.tracepoint} does not report {', '.join(lacking)}"
             if reason and probe.letter in ESSENTIAL:
                 raise ProbeError(f"event {probe.letter} cannot be recorded: {reason}")
-            name = "" if reason else bcc_source.program_name(probe.letter)
+            name = "" if reason else bcc_source.program_name(probe.tracepoint)
             one = ProgramInfo(name, probe.letter, probe.tracepoint, False, reason)
             self._choices.append(one)
         possible = Path("/sys/devices/system/cpu/possible").read_text()
@@ -109,7 +110,7 @@ class BccProbes(Probes):
             try:
                 text = bcc_source.source(forms, devices, self.config.filters, sizes, cpus)
                 self._loaded = bcc_load.load(text, programs, [bcc_source.RINGS])
-                rings = self._loaded.maps[bcc_source.RINGS]
+                rings = self._loaded[bcc_source.RINGS]
                 self._rings = Rings.map(rings, cpus, sizes, machine_barrier())
                 return sizes
             except bcc_load.TooBigError:
@@ -122,14 +123,15 @@ class BccProbes(Probes):
                 raise
 
     def attach(self) -> None:
-        programs = self._loaded_programs()
+        if not self._loaded:
+            raise ProbeError(NOT_OPEN)
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
         for one in reversed(self._choices):
             if not one.name:
                 continue
             number = self._formats[one.tracepoint].number
             try:
-                event = bpf_calls.attach_tracepoint(programs[one.name], number)
+                event = bpf_calls.attach_tracepoint(self._loaded[one.name], number)
             except OSError as error:
                 denied = error.errno in (errno.EPERM, errno.EACCES)
                 remedy = "run as root" if denied else "see biotrail doctor"
@@ -146,20 +148,15 @@ class BccProbes(Probes):
     def close(self) -> None:
         self.detach()
         super().close()
-        if self._loaded is not None:
-            self._loaded.close()
-            self._loaded = None
-
-    def _loaded_programs(self) -> dict[str, int]:
-        if self._loaded is None:
-            raise ProbeError(NOT_OPEN)
-        return self._loaded.programs
+        while self._loaded:
+            os.close(self._loaded.popitem()[1])
 
     def backend_facts(self) -> BackendFacts:
         recorded = [one.letter for one in self._choices if one.name]
         absent = bcc_source.absent(recorded, self._formats)
         return {"backend": self.capabilities.backend, "absent": absent}
 
-    def programs(self) -> list[ProgramInfo]:
-        programs = self._loaded_programs()
-        return self._chosen_programs(lambda name: bpf_calls.program_info(programs[name]))
+    def _info(self, program: str) -> bpf_calls.ProgInfo:
+        if not self._loaded:
+            raise ProbeError(NOT_OPEN)
+        return bpf_calls.program_info(self._loaded[program])

@@ -108,8 +108,8 @@ def lacks(letter: str, form: Format) -> list[str]:
     return [name for name in NEEDED[letter] if name not in form.fields]
 
 
-def program_name(letter: str) -> str:
-    return f"bt_{BY_LETTER[letter].tracepoint.removeprefix('block_')}"
+def program_name(tracepoint: str) -> str:
+    return f"bt_{tracepoint.removeprefix('block_')}"
 
 
 def source(
@@ -119,10 +119,7 @@ def source(
     sizes: RingSizes,
     cpus: int,
 ) -> str:
-    """Return the whole C text for bcc. Raises ProbeError: a field has no known size or offset.
-
-    `forms`: formats of the events to record, by letter. `cpus`: elements of the map of rings.
-    """
+    """Return the whole C text for bcc. forms: formats of events by letter. Raises ProbeError."""
     numbers = {f"BT_OP_{RWBS_OPS[letters]}": OPS[RWBS_OPS[letters]] for letters in RWBS_OPS}
     numbers["BT_OP_DRV_IN"] = OPS["DRV_IN"]
     numbers |= {f"BT_{name}": 1 << FLAGS[name] for name in [*RWBS_FLAGS.values(), "PREFLUSH"]}
@@ -134,30 +131,20 @@ def source(
         "BT_RECORDER": os.getpid() if pid_namespace() is None else 0,
     }
     defined = "\n".join(f"#define {name} {number}" for name, number in numbers.items())
+    body = ["if (!error) return 0;", f"if (error > 0) return {IOERR};", "switch (error) {"]
+    body += [f"case {-errno}: return {status};" for status, errno in ERRNO.items()] + ["}"]
     texts = resources.files("biotrail.bpf")
     parts = [
         f"#include <uapi/linux/bpf.h>\n{defined}\n",
         (texts / "records.h").read_text(),
         (texts / "bcc_ring.h").read_text(),
-        _status(),
+        # errno of a tracepoint to blk_status_t, if it has one.
+        _inline("s32 bt_status(s32 error)", [*body, "return error;"]),
         filter_text(devices, filters),
         (texts / "bcc.h").read_text(),
         *(_program(letter, form) for letter, form in forms.items()),
     ]
     return "\n".join(parts)
-
-
-def _status() -> str:
-    """Return the text of `bt_status`: errno of a tracepoint to blk_status_t, if it has one."""
-    cases = [f"case {-errno}: return {status};" for status, errno in ERRNO.items()]
-    body = [
-        "if (!error) return 0;",
-        f"if (error > 0) return {IOERR};",
-        "switch (error) {",
-        *cases,
-        "}",
-    ]
-    return _inline("s32 bt_status(s32 error)", [*body, "return error;"])
 
 
 def _program(letter: str, form: Format) -> str:
@@ -170,7 +157,8 @@ def _program(letter: str, form: Format) -> str:
     if "rwbs" in form.fields:
         lines.append(f"event.rwbs = {_letters(form, form.fields['rwbs'])};")
     body = "\n".join(f"\t{line}" for line in lines)
-    return f"int {program_name(letter)}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
+    name = program_name(form.name)
+    return f"int {name}(void *ctx)\n{{\n{body}\n\treturn {_CALLS[letter]};\n}}\n"
 
 
 def _at(offset: int, size: int) -> str:
@@ -235,10 +223,16 @@ def filter_text(devices: list[ctypes.Structure], filters: Filters) -> str:
     again = "a = w; b = w >> 8; c = w >> 16;"
     body = ["u64 w = event->rwbs;", "u8 a, b, c;", again]
     body.append(f"if (a == 'F' && ({ops})) {{ w >>= 8; {again} }}")
+    # Without sectors an event matches if its position, other than 0, lies in the range.
+    sectors = [
+        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || "
+        f"(event->sector <= {last}ULL && event->sector + event->nr_sector > {first}ULL)"
+        for first, last in filters.sectors
+    ]
     for reason, conditions in (
         ("device", [_device(d) for d in devices]),
         ("op", [_op(n) for n in masks(filters.ops, OPS, "--op")]),
-        ("sectors", [_range(*pair) for pair in filters.sectors]),
+        ("sectors", sectors),
     ):
         if conditions:
             any_of = " || ".join(conditions)
@@ -257,10 +251,7 @@ def filter_text(devices: list[ctypes.Structure], filters: Filters) -> str:
 
 
 def _device(device: ctypes.Structure) -> str:
-    """Return a C condition for an event of a disk, or of a partition by its sectors on the disk.
-
-    An event without data matches any partition of its disk.
-    """
+    """Return a C condition for an event of a disk or partition; without data it matches any."""
     same_disk = f"event->dev == {device.disk}U"
     if not device.part:
         return f"({same_disk})"
@@ -275,18 +266,6 @@ def _op(number: int) -> str:
         return _OTHERS[name]
     letters = next(text for text, op in RWBS_OPS.items() if op == name)
     return "(" + " && ".join(f"{n} == '{x}'" for n, x in zip("abc", letters, strict=False)) + ")"
-
-
-def _range(first: int, last: int) -> str:
-    """Return a C condition for an event that overlaps sectors `first` to `last`, both included.
-
-    An event without sectors matches if its position, other than 0, lies in the range.
-    """
-    end = "event->sector + event->nr_sector"
-    data = f"event->sector <= {last}ULL && {end} > {first}ULL"
-    return (
-        f"(event->sector && event->sector >= {first}ULL && event->sector <= {last}ULL) || ({data})"
-    )
 
 
 def _inline(head: str, body: Iterable[str]) -> str:

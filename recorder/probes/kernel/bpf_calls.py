@@ -99,10 +99,7 @@ def _call(which: int, *arguments: Any) -> int:
 
 
 def bpf(command: int, attr: ctypes.Structure) -> int:
-    """Have the kernel execute a command; `attr`: what it reads of `union bpf_attr`.
-
-    Raises as `_call`.
-    """
+    """Execute a command; `attr`: what the kernel reads of `union bpf_attr`. Raises as `_call`."""
     return _call(0, c_int(command), byref(attr), c_int(ctypes.sizeof(attr)))
 
 

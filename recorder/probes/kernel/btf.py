@@ -6,7 +6,7 @@ distributions backport.
 """
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -113,10 +113,7 @@ class KernelBtf:
         return {self._name(name_at): value for name_at, value in values}
 
     def _members(self, number: int | None) -> Iterator[tuple[str, int, int]]:
-        """Yield the direct members of a struct or union by id: name ("": anonymous), type, bits.
-
-        bits: the member's offset, without the size of a bit field in the upper byte.
-        """
+        """Yield the direct members of a struct or union: name ("": none), type, offset in bits."""
         if number is None:
             return
         kind = self._type(number)
@@ -161,6 +158,16 @@ class KernelBtf:
 
     def _name(self, offset: int) -> str:
         return str(self._lib.get("btf__name_by_offset")(self._btf, offset).decode())
+
+
+def offered(btf: KernelBtf, tracepoint: str, programs: Mapping[int, str]) -> tuple[str, str]:
+    """Return (the program by the tracepoint's number of arguments, ""), or ("", reason)."""
+    count = btf.parameters(tracepoint)
+    if count is None:
+        return "", f"this kernel has no tracepoint {tracepoint}"
+    if count not in programs:
+        return "", f"{tracepoint} has {count} arguments: there is no program for that"
+    return programs[count], ""
 
 
 def kernel_enums(btf: KernelBtf) -> KernelEnums:

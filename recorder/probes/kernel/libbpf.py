@@ -257,15 +257,12 @@ class BpfObject:
             name.encode(),
         )
 
-    def set_autoload(self, program: str, wanted: bool) -> None:
-        self._lib.call(
-            f"program {program}", "bpf_program__set_autoload", self._program(program), wanted
-        )
-
-    def verify_by_states(self, program: str) -> None:
-        """Have the verifier compare states at each jump, for large programs on old kernels."""
-        where, flag = self._program(program), _BPF_F_TEST_STATE_FREQ
-        self._lib.call(f"program {program}", "bpf_program__set_flags", where, flag)
+    def set_autoload(self, program: str, wanted: bool, by_states: bool = False) -> None:
+        """by_states: the verifier shall compare states at each jump, for large programs."""
+        where, doing = self._program(program), f"program {program}"
+        self._lib.call(doing, "bpf_program__set_autoload", where, wanted)
+        if by_states:
+            self._lib.call(doing, "bpf_program__set_flags", where, _BPF_F_TEST_STATE_FREQ)
 
     def set_map_size(self, name: str, value_size: int | None, max_entries: int) -> None:
         """value_size: of an element; None: as it was compiled."""

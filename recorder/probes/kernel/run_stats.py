@@ -23,10 +23,7 @@ class RunStats:
         self._fd = -1  # -1: off
 
     def switch(self, on: bool) -> None:
-        """Switch the counting of runs of all BPF programs of the host, where that is allowed.
-
-        On while any process holds a descriptor from BPF_ENABLE_STATS.
-        """
+        """Switch the counting of runs of all BPF programs of the host, where that is allowed."""
         if on and self._fd < 0:
             with suppress(ProbeError):
                 self._fd = load_library().call(

@@ -6,7 +6,7 @@ Filters, ring sizes, numbers of this kernel's operations, and how to know the re
 
 import ctypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,8 @@ from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import KernelEnums
 
-ID_PID = 1 << 32
-"""Marks a key of the map bt_ids as a process id (the lower 32 bits); ID_TID: as a thread id."""
-ID_TID = 2 << 32
+_ID_PID, _ID_TID = 1 << 32, 2 << 32
+"""Mark a key of the map bt_ids as the id of a process or thread (the lower 32 bits)."""
 
 _COMM_BYTES = 15  # TASK_COMM_LEN without the NUL
 _NO_DATA_OPS = ("FLUSH", "DISCARD", "SECURE_ERASE", "WRITE_ZEROES")
@@ -62,6 +61,11 @@ def device_filters(devices: list[tuple[int, int]]) -> list[ctypes.Structure]:
                 ) from error
         found.append(DeviceFilter(disk, part, start, end))
     return found
+
+
+def task_ids(pids: Iterable[int], tids: Iterable[int] = ()) -> list[int]:
+    """Return keys of the map bt_ids."""
+    return [_ID_PID | pid for pid in pids] + [_ID_TID | tid for tid in tids]
 
 
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:

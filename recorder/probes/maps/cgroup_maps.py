@@ -51,6 +51,8 @@ class CgroupMaps:
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf
         self._ring: CgroupRing | None = None
+        self.descriptor: int | None = None
+        """Readable when the programs have sent a path; None: they send none."""
         self._changes = 0
         self._lock = threading.Lock()
         many = len(self._chosen) + (MAX_NAMED if filters.named else 0)
@@ -66,16 +68,12 @@ class CgroupMaps:
         for number in self._chosen:
             self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
         if self._reports:
-            self._ring = CgroupRing.map(self._bpf.map_fd("bt_cgroup_ring"), CGROUP_RING_BYTES)
+            self.descriptor = self._bpf.map_fd("bt_cgroup_ring")
+            self._ring = CgroupRing.map(self.descriptor, CGROUP_RING_BYTES)
 
     def attach(self) -> None:
         if self._made:
             self._bpf.attach(_PROGRAM)
-
-    @property
-    def descriptor(self) -> int | None:
-        """Readable when the programs have sent a path; None: they send none."""
-        return None if self._ring is None else self._bpf.map_fd("bt_cgroup_ring")
 
     def new_cgroups(self) -> list[CgroupPath]:
         found = []
@@ -100,4 +98,4 @@ class CgroupMaps:
     def close(self) -> None:
         if self._ring is not None:
             self._ring.close()
-            self._ring = None
+            self._ring = self.descriptor = None

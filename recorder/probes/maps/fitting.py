@@ -30,11 +30,10 @@ def fit(
     least_table: int,
     least: int,
 ) -> tuple[RingSizes, int]:
-    """Return rings and table, halved until they leave the recorder RECORDER_BYTES of `room`.
+    """Return rings and table, the larger halved until RECORDER_BYTES of `room` are left.
 
-    The larger of both is halved, down to the smallest rings and to `least_table` bytes. `table`:
-    bytes, a power of two; 0: there is none. `others`: bytes of all other maps. Raises ProbeError:
-    not even `least` bytes are left then.
+    table: bytes, a power of two; 0: none. others: of all other maps. Raises ProbeError: not even
+    `least` bytes are left with the smallest rings and a table of `least_table`.
     """
     while room is not None:
         rings = cpus * sizes.area_bytes

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.probes.kernel.btf import KernelBtf
+from biotrail.recorder.probes.kernel.btf import KernelBtf, offered
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.rights import capabilities
 from biotrail.recorder.schema import shared, syscalls
@@ -21,9 +21,6 @@ from biotrail.recorder.schema.limits import PATH_CPUS
 from biotrail.recorder.schema.payloads import MissingPart, PathFacts
 from biotrail.recorder.schema.records import PATH_PARTS
 from biotrail.recorder.symbols.kallsyms import addresses_of, functions_named, read_symbols
-
-_NEEDS = {"fs": "wait"}
-"""A part that says nothing without another: the stacks are those of waits."""
 
 MEANINGS = {
     "call": "the system call that queues each bio",
@@ -257,7 +254,12 @@ def choose_path(
     for probe in PROBES:
         if probe.part not in wanted:
             continue
-        program, reason = _offered(probe, btf)
+        name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
+        program, reason = offered(btf, name, probe.programs)
+        if old is not None and btf.parameters(name) is None:
+            program, reason = offered(btf, old.tracepoint, old.programs)
+            if btf.parameters(old.tracepoint) is None:
+                reason = f"this kernel has no tracepoint {name} or {old.tracepoint}"
         if not program and probe.optional:
             continue
         if not program:
@@ -266,9 +268,9 @@ def choose_path(
             programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
     if "call" in wanted and "BPF_FUNC_task_pt_regs" not in (btf.enum("bpf_func_id") or {}):
         lacking["call"] = _NO_REGISTERS
-    for part, needed in _NEEDS.items():
-        if part in wanted and (needed not in wanted or needed in lacking):
-            lacking.setdefault(part, f"it needs the part {needed}")
+    # What threads wait for says nothing without their waits.
+    if "fs" in wanted and ("wait" not in wanted or "wait" in lacking):
+        lacking["fs"] = "it needs the part wait"
     if "fs" in wanted and "fs" not in lacking:
         commits, reason = _journal_programs(btf, preemptible)
         programs += commits
@@ -319,10 +321,7 @@ def choose_drivers(
 
 
 def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
-    """Return (all programs for commits in the order of attaching, ""), or ([], reason).
-
-    libbpf finds modules only with CAP_SYS_ADMIN.
-    """
+    """Return (programs for commits in the order of attaching, ""), or ([], reason)."""
     counts = {name: btf.parameters(name) for name in JOURNAL_PROGRAMS}
     if None in counts.values():
         try:
@@ -335,26 +334,12 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
                 "the kernel has no types for the tracepoints of jbd2: it is not loaded, or a "
                 "module, of which the kernel has types since 5.11"
             )
-        if not capabilities.holds("CAP_SYS_ADMIN"):
+        if not capabilities.holds("CAP_SYS_ADMIN"):  # without it libbpf finds no modules
             return [], "jbd2 is a module, and programs for modules need CAP_SYS_ADMIN"
     for name, count in counts.items():
         if count != 2:
             return [], f"{name} has {count} arguments: there is no program for that"
     return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
-
-
-def _offered(probe: PathProbe, btf: KernelBtf) -> tuple[str, str]:
-    """Return (program, "") for a tracepoint, or the older one of _OLD; else ("", reason)."""
-    count, names = btf.parameters(probe.tracepoint), probe.tracepoint
-    if count is None and probe.tracepoint in _OLD:
-        probe = _OLD[probe.tracepoint]
-        count = btf.parameters(probe.tracepoint)
-        names += f" or {probe.tracepoint}"
-    if count is None:
-        return "", f"this kernel has no tracepoint {names}"
-    if count not in probe.programs:
-        return "", f"{probe.tracepoint} has {count} arguments: there is no program for that"
-    return probe.programs[count], ""
 
 
 @cache
@@ -456,10 +441,6 @@ class PathMaps:
             "for more, so fewer writers of write-back are known; raise the memory limit of this "
             "service or login"
         )
-
-    def attach(self) -> None:
-        for _, program in self._choice.programs:
-            self._bpf.attach(program)
 
     def runs(self) -> PathRuns:
         """Return how often the programs ran so far, over all CPUs."""

@@ -71,9 +71,8 @@ class RingSizes:
     def choose(cls, cpus: int, ring_bytes: int | None = None) -> "RingSizes":
         """Return ring sizes for `cpus` possible CPUs: powers of two, an eighth above level 0.
 
-        `ring_bytes`: at level 0, at least. None: 16 MiB, halved until the areas of all CPUs take
-        256 MiB at most, or 64 KiB are reached. Raises ProbeError: `ring_bytes` is not between 64
-        KiB and 128 MiB.
+        ring_bytes: at level 0, at least; None: 16 MiB, halved until all areas take 256 MiB at most,
+        or 64 KiB are reached. Raises ProbeError: it cannot be.
         """
         if ring_bytes is not None:
             if not SMALLEST_RING_BYTES <= ring_bytes <= _LARGEST_RING_BYTES:
@@ -150,11 +149,7 @@ class Rings:
         return np.ndarray(shape, np.dtype("<u8"), self._bytes, offset, strides)
 
     def drain(self) -> list[Segment]:
-        """Copy all committed records, then advance the tails, which frees their space.
-
-        A Segment per ring that had records, by CPU, then level. Raises ProbeError: a head is more
-        than a ring ahead of its tail.
-        """
+        """Copy all committed records, by CPU, then level; free their space. Raises ProbeError."""
         heads = self._heads.copy()
         cpus, levels = (heads != self._done).nonzero()
         if not len(cpus):

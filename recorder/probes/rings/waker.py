@@ -29,11 +29,7 @@ class Waker:
     def __init__(
         self, asleep: Buffer, consumer: Buffer, produced: Buffer, descriptor: int, barrier: Barrier
     ) -> None:
-        """Keep views of the first word of each buffer.
-
-        asleep: the flag. consumer, produced: positions of the kernel's ring buffer. descriptor: is
-        readable while they differ.
-        """
+        """asleep: the flag. descriptor: readable while the positions in the others differ."""
         self.descriptor = descriptor
         self._buffers = (asleep, consumer, produced)
         words: list[NDArray[np.uint64]] = [np.ndarray((1,), "<u8", one) for one in self._buffers]

@@ -201,9 +201,24 @@ class Descriptors(ExitStack):
         return descriptor
 
     def module_btf(self, module: str) -> int:
-        """Return what a Place has as btf_fd. Raises OSError as the function `module_btf`."""
-        if module not in self._modules:
-            self._modules[module] = self.add(module_btf(module))
+        """Return a descriptor of a loaded module's BTF, kept by these; 0 for the kernel's own.
+
+        Raises OSError: the module has none, or there is no right to look.
+        """
+        attr = _ById()
+        name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
+        while module not in self._modules:
+            bpf(_BTF_GET_NEXT_ID, attr)
+            attr.id = attr.next_id
+            info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
+            with Descriptors() as kept:
+                descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
+                place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
+                bpf(OBJ_GET_INFO_BY_FD, place)
+                # A program's BTF has no name; the kernel's is called vmlinux.
+                if info.kernel_btf and name.value.decode() == module:
+                    self.enter_context(kept.pop_all())
+                    self._modules[module] = descriptor
         return self._modules[module]
 
 
@@ -249,8 +264,18 @@ def functions(
     return bpf(_LINK_CREATE, attr)
 
 
-def kprobe_event(function: str, *, returns: bool = False) -> int:
-    """Return a perf event's descriptor. function: "MODULE:NAME" for a module's."""
+def kprobe(
+    kept: Descriptors,
+    function: str,
+    program: int,
+    *,
+    returns: bool = False,
+    cookie: int | None = None,
+) -> None:
+    """Attach a program of type KPROBE to a function or its return; `kept` gets the descriptors.
+
+    function: "MODULE:NAME" for a module's. cookie: for bpf_get_attach_cookie() (5.15).
+    """
     name = ctypes.create_string_buffer(function.encode())
     retprobe = (_KPROBES / "format" / "retprobe").read_text() if returns else ""  # "config:0"
     attr = PerfEventAttr(
@@ -260,31 +285,12 @@ def kprobe_event(function: str, *, returns: bool = False) -> int:
         config=1 << int(retprobe.strip().removeprefix("config:")) if returns else 0,
         config1=ctypes.addressof(name),
     )
-    return bpf_calls.perf_event_open(attr)
-
-
-def link_event(event: int, program: int, cookie: int) -> int:
-    """Attach a program to a perf event with a cookie for bpf_get_attach_cookie() (5.15)."""
-    attr = _PerfLink(program, event, AttachType.PERF_EVENT, 0, cookie)
-    return bpf(_LINK_CREATE, attr)
-
-
-def module_btf(module: str) -> int:
-    """Return a descriptor of a loaded module's BTF. Raises OSError: none, or no right to look."""
-    attr = _ById()
-    name = ctypes.create_string_buffer(_MODULE_NAME_BYTES)
-    while True:
-        bpf(_BTF_GET_NEXT_ID, attr)
-        attr.id = attr.next_id
-        info = _BtfInfo(name=ctypes.addressof(name), name_len=len(name))
-        with Descriptors() as kept:
-            descriptor = kept.add(bpf(_BTF_GET_FD_BY_ID, _ById(attr.id)))
-            place = InfoByFd(descriptor, ctypes.sizeof(info), ctypes.addressof(info))
-            bpf(OBJ_GET_INFO_BY_FD, place)
-            # A program's BTF has no name; the kernel's is called vmlinux.
-            if info.kernel_btf and name.value.decode() == module:
-                kept.pop_all()
-                return descriptor
+    event = kept.add(bpf_calls.perf_event_open(attr))
+    if cookie is None:
+        bpf_calls.set_program(event, program)
+    else:
+        link = _PerfLink(program, event, AttachType.PERF_EVENT, 0, cookie)
+        kept.add(bpf(_LINK_CREATE, link))
 
 
 _TRIED_ON = "bpf_fentry_test1"
@@ -353,8 +359,5 @@ def _try(way: str, function: int | None, session: int | None, kept: Descriptors)
             places = [address_of(_TRIED_ON)]
             kept.add(functions(program, places, [0], kind, returns=returns))
             continue
-        event = kept.add(kprobe_event(_TRIED_ON, returns=returns))
-        if way == _COOKIES:
-            kept.add(link_event(event, program, 1))
-        else:
-            bpf_calls.set_program(event, program)
+        cookie = 1 if way == _COOKIES else None
+        kprobe(kept, _TRIED_ON, program, returns=returns, cookie=cookie)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
 from biotrail.recorder.host import cgroups, device_sysfs, memory_limit
+from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.backend import Capabilities, Probes
 from biotrail.recorder.probes.capability import require_rights
@@ -20,39 +21,19 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, load_library
 from biotrail.recorder.probes.maps import admission
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT, CgroupMaps
-from biotrail.recorder.probes.maps.fitting import ensure_room
+from biotrail.recorder.probes.maps.fitting import RECORDER_BYTES, ensure_room
 from biotrail.recorder.probes.programs import is_preemptible, object_path
+from biotrail.recorder.probes.rings.entries import EntryRing
 from biotrail.recorder.probes.rings.ring import LEVELS, RingSizes
 from biotrail.recorder.probes.sites.attaching import Descriptors
-from biotrail.recorder.probes.sites.ring import SiteRing, ring_bytes
 from biotrail.recorder.schema.device_numbers import dev_number, dev_text
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.limits import MAX_DEVS
+from biotrail.recorder.schema.records import TIMESTAMP_BITS
 from biotrail.recorder.schema.site_structs import SITE_CONFIG, SITE_COUNTS
 from biotrail.recorder.sites.expressions import Value
 
 _DEVICES = Path("/sys/dev/block")
-
-
-def _device_numbers(devices: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the dev_t that events of chosen devices may have: of disks and of their partitions.
-
-    devices: (dev_t of the disk, dev_t of the partition or 0). With a whole disk come its
-    partitions, as some objects name these. Raises ProbeError: more than MAX_DEVS.
-    """
-    found: dict[int, None] = {}
-    for disk, part in devices:
-        found[part or disk] = None
-        for mark in () if part else _DEVICES.joinpath(dev_text(disk)).glob("*/partition"):
-            number = dev_number(device_sysfs.read(str(mark.with_name("dev"))))
-            if number is not None:
-                found[number] = None
-    if len(found) > MAX_DEVS:
-        raise ProbeError(
-            f"the chosen devices have {len(found)} numbers with their partitions, at most "
-            f"{MAX_DEVS} can be told apart: choose fewer, or partitions (-d)"
-        )
-    return list(found)
 
 
 def per_cpu(
@@ -78,6 +59,78 @@ def fill_value(to: Any, value: Value) -> None:
     to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
     for index, offset in enumerate(value.at):
         to.at[index] = offset
+
+
+# The one ring of all sites' programs (`bt_site_ring` of bpf/sites.h), read without a loop
+
+SITE_LEVEL = 3
+"""Segment.level of sites' records: behind the nesting levels of the mapped rings."""
+_RECORD_BYTES = 64
+"""Size of every record of a site (HIT, PAIR). A block holds a whole number of them."""
+_DEFAULT_RING_BYTES = 16 << 20
+"""Room for 200,000 records, which a recorder that polls 20 times a second has to copy in 50 ms."""
+SMALLEST_RING_BYTES = 64 << 10
+
+SITE_ENTRY = np.dtype(
+    [("cpu", "<u4"), ("zero", "<u4"), ("head", "<u8"), ("rest", f"V{_RECORD_BYTES - 8}")]
+)
+"""`struct bt_site_entry`: a record of a site and its CPU."""
+_TIME_MASK = np.uint64((1 << TIMESTAMP_BITS) - 1)
+
+
+def ring_bytes(wanted: int | None = None, room: Room | None = None) -> int:
+    """Return the size of the ring, a power of two. Raises ProbeError: `wanted` cannot be.
+
+    room: without one, memory is not limited. Else the size is halved until it leaves the recorder
+    32 MiB of it, or to SMALLEST_RING_BYTES: the recorder's own memory comes from the same limit.
+    """
+    size = _DEFAULT_RING_BYTES
+    if wanted is not None:
+        if not SMALLEST_RING_BYTES <= wanted <= 512 << 20:
+            raise ProbeError(
+                f"a ring of {wanted} bytes cannot be used: choose between {SMALLEST_RING_BYTES} "
+                f"and {512 << 20}"
+            )
+        size = 1 << (wanted - 1).bit_length()
+    while room is not None and size > SMALLEST_RING_BYTES and size > room.bytes - RECORDER_BYTES:
+        size //= 2
+    return size
+
+
+class SiteRing(EntryRing):
+    payload = SITE_ENTRY
+
+    def __init__(self, *parts: Any, **others: Any) -> None:
+        super().__init__(*parts, **others)
+        self._positions: dict[int, int] = {}
+
+    def drain(self, more: NDArray[np.void] | None = None) -> list[Segment]:
+        """Copy all complete records up to the first that is being written; free their space.
+
+        more: records that were kept elsewhere (n,), as SITE_ENTRY. Returns a Segment for each CPU
+        that wrote, by time, whose positions go on where the last ended.
+        """
+        entries = self.take()
+        if more is not None and len(more):
+            kept = np.zeros(len(more), self.entry)
+            for name in ("cpu", "head", "rest"):
+                kept[name] = more[name]
+            entries = np.concatenate([kept, entries])
+        if not len(entries):
+            return []
+        entries = entries.take(np.lexsort((entries["head"] & _TIME_MASK, entries["cpu"])))
+        cpus, starts = np.unique(entries["cpu"], return_index=True)
+        segments = []
+        for cpu, part in zip(cpus.tolist(), np.split(entries, starts[1:]), strict=True):
+            position = self._positions.get(cpu, 0)
+            raw = part.view(np.uint8).reshape(len(part), self.entry.itemsize)
+            data = raw[:, -_RECORD_BYTES:].tobytes()
+            segments.append(Segment(cpu, SITE_LEVEL, position, data))
+            self._positions[cpu] = position + len(data)
+        return segments
+
+
+# What records sites
 
 
 class SiteProbes(Probes):
@@ -119,10 +172,7 @@ class SiteProbes(Probes):
 
     @abstractmethod
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
-        """Set constants and sizes of maps; return the names of the templates to load.
-
-        suffix: of typed templates, where the kernel's tracepoints may be preempted.
-        """
+        """Set constants and maps' sizes; return templates to load, typed ones with `suffix`."""
 
     @abstractmethod
     def _loaded(self, bpf: BpfObject) -> None:
@@ -152,7 +202,18 @@ class SiteProbes(Probes):
         sizes = RingSizes.choose(1, None)
         config = admission.config(sizes, [], filters, self.enums, hold_irqs=hold_irqs)
         bpf.set_initial_value(".rodata", config)
-        numbers = _device_numbers(self.devices)
+        # With a whole disk come its partitions, as some objects name these.
+        numbers = {part or disk for disk, part in self.devices}
+        for disk, part in self.devices:
+            for mark in () if part else _DEVICES.joinpath(dev_text(disk)).glob("*/partition"):
+                number = dev_number(device_sysfs.read(str(mark.with_name("dev"))))
+                if number is not None:
+                    numbers.add(number)
+        if len(numbers) > MAX_DEVS:
+            raise ProbeError(
+                f"the chosen devices have {len(numbers)} numbers with their partitions, at most "
+                f"{MAX_DEVS} can be told apart: choose fewer, or partitions (-d)"
+            )
         where = cgroups.hierarchy() if filters.by_cgroup else None
         made = SITE_CONFIG.ctype(
             record=self._record,
@@ -165,8 +226,7 @@ class SiteProbes(Probes):
         pids = set(filters.pids)
         if filters.children:
             pids |= descendants(filters.pids)
-        ids = [admission.ID_PID | pid for pid in pids]
-        ids += [admission.ID_TID | tid for tid in filters.tids]
+        ids = admission.task_ids(pids, filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, len(ids)))
         maps = self._cgroups = CgroupMaps(
             bpf, filters, reports=bool(filters.named), made=reports_cgroups

@@ -5,9 +5,11 @@ By themselves, or beside the block layer's events in one log.
 """
 
 import ctypes
+import errno
 import mmap
 import os
 import platform
+import resource
 import time
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
@@ -23,11 +25,13 @@ from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
+from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, max_depth
-from biotrail.recorder.probes.sites import attaching, functions
+from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
+    SESSION_CALL,
     AttachType,
     Descriptors,
     Place,
@@ -36,20 +40,26 @@ from biotrail.recorder.probes.sites.attaching import (
     Way,
     all_ways,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
+from biotrail.recorder.probes.sites.base import SITE_ENTRY, SiteProbes, fill_value, per_cpu
 from biotrail.recorder.probes.sites.follow_options import AUTO, PART, FollowOptions
-from biotrail.recorder.probes.sites.functions import FunctionPrograms
-from biotrail.recorder.probes.sites.ring import SITE_ENTRY
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError, SiteError
-from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
+from biotrail.recorder.schema.follow_structs import (
+    KEPT_HITS,
+    SESSION_HELPER,
+    SITE_BIRTH,
+    SITE_DEATH,
+    SITE_PLACE_SHIFT,
+    SITE_RESULT_SHIFT,
+    SITE_ROLE_SHIFT,
+    LifeState,
+)
 from biotrail.recorder.schema.payloads import BackendFacts, End
 from biotrail.recorder.schema.records import BY_KIND, Kind, Role
 from biotrail.recorder.sites import declarations, following
 from biotrail.recorder.sites.declarations import TYPED, ObjectType
-from biotrail.recorder.sites.following import FollowPlan, KernelFunctions
+from biotrail.recorder.sites.following import FollowPlan, KernelFunctions, PlannedSite
 from biotrail.recorder.sites.types import TypeTable
-from biotrail.recorder.symbols.kallsyms import addresses_by_module
 
 _CALL_THREADS = 4096
 """Threads with open calls at one time (BT_CALL_THREADS)."""
@@ -63,14 +73,13 @@ _LIFE = np.dtype(follow_structs.LIFE.ctype)
 _HIT = BY_KIND[Kind.HIT].dtype
 _LETTER = BY_KIND[Kind.HIT].letter
 _NO_ADDRESS = "its address is not known"
-"""Reason of functions that kallsyms does not list, as a key of `unseen`."""
+"""Reason of functions whose address the kernel hides, as a key of `unseen`."""
 
 
 def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]:
-    """Return what is to be attached for a struct on this kernel, and how; nothing is attached yet.
+    """Return what is to be attached for a struct on this kernel, and how. Takes up to a second.
 
-    way: AUTO or one of WAYS. max_functions: more are refused. Takes up to a second. Raises
-    TraceError: rights are missing, there is no such struct, or it cannot be followed so.
+    way: AUTO or one of WAYS. Raises TraceError: it cannot be followed so.
     """
     require_rights()
     types = TypeTable.kernel()
@@ -102,6 +111,35 @@ def planned(struct: str, way: str, max_functions: int) -> tuple[FollowPlan, Way]
     return plan, chosen if plan.functions else Way(TYPED)
 
 
+# Programs at the entries and returns of many functions
+
+_HIT_TYPED = "bt_hit_typed"
+_TEMPLATES = {
+    "session": ("bt_hit_session",),
+    "multi": ("bt_hit_entry", "bt_hit_return"),
+    "fentry": (_HIT_TYPED,),
+    "kprobe": ("bt_hit_entry", "bt_hit_return"),
+    "typed": (),
+}
+_COPIES = ("bt_hit_entry_copy", "bt_hit_return_copy")
+_NO_RESULT = 0xFFFF
+_HOPELESS = (errno.EPERM, errno.EACCES, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+"""Errors that have to do with this process, and would come back for each function alone."""
+_NOT_SUPPORTED = 524
+"""ENOTSUPP of the kernel, which the C library has no text for: more than six arguments."""
+_DESCRIPTORS_EACH = 6
+_SPARE_DESCRIPTORS = 256
+
+
+def cookie(site: PlannedSite, role: Role, result: int = 0) -> int:
+    """Return the cookie of a program at a site. result: where it reads what a function returned."""
+    places = site.taking.slot << SITE_PLACE_SHIFT | result << SITE_RESULT_SHIFT
+    return site.index | int(role) << SITE_ROLE_SHIFT | site.meaning | places
+
+
+# What is followed, by itself
+
+
 class FollowProbes(SiteProbes):
     """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close().
 
@@ -123,7 +161,14 @@ class FollowProbes(SiteProbes):
         self.plan = plan
         """What is attached; after attach() with what the kernel refused."""
         self.options, self._way = options, way
-        self.attached = FunctionPrograms(self._programs, self._links)
+        uncopied = way.name != "kprobe" or way.cookies
+        self._templates = _TEMPLATES[way.name] if uncopied else _COPIES
+        self.function_programs: dict[str, list[int]] = {}
+        """Descriptors by what they are for: "entry", "return", "entry and return"."""
+        self.functions: set[int] = set()
+        """Indexes of the functions that were attached."""
+        self.refused: dict[str, list[str]] = {}
+        """Names of functions by the reason that the kernel gave."""
         self.idle = 0
         """Lives that ended as nothing more was seen of their object."""
         self._has_deaths = bool(plan.named(SITE_DEATH))
@@ -131,10 +176,8 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._stacks: StackMap | None = None
         self._counts: dict[str, int] = {}
-        self._addresses: dict[tuple[str, str], int] = {}
-        self._typed = functions.TYPED
+        self._typed = _HIT_TYPED
         self._kept_hits = options.at_once * KEPT_HITS if options.slower_ns else 0
         self._tracepoints: dict[str, int] = {}
 
@@ -144,10 +187,6 @@ class FollowProbes(SiteProbes):
                 f"a struct {self.plan.struct} names no device: follow it without -d, or declare "
                 "`device` (docs/follow.md)"
             )
-        # Here, as it takes longer than attaching itself.
-        if self.plan.functions:
-            names = (site.taking.name for site in self.plan.functions)
-            self._addresses = addresses_by_module(names)
 
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
         plan, options = self.plan, self.options
@@ -173,9 +212,9 @@ class FollowProbes(SiteProbes):
             (_CALLS, None, _CALL_THREADS if plan.functions else 1),
         ):
             bpf.set_map_size(name, value_size, entries)
-        self._stacks = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
-        self._typed = functions.TYPED + suffix
-        return {self._typed, *functions.templates(self._way)}
+        self._stacks["site"] = StackMap(bpf, "bt_site_stacks", max_depth(), _STACKS)
+        self._typed = _HIT_TYPED + suffix
+        return {self._typed, *self._templates}
 
     def _loaded(self, bpf: BpfObject) -> None:
         self._lives = self._view("bt_lives", _LIFE, self.options.at_once)
@@ -199,33 +238,28 @@ class FollowProbes(SiteProbes):
     def attach(self) -> None:
         """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
 
-        Sets `attached`, and in `plan` what the kernel refused.
+        Sets in `plan` what the kernel refused.
         """
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
-        sites, missing = [], []
-        for site in self.plan.functions:
-            address = self._addresses.get((site.taking.name, site.taking.module))
-            if address is None:
-                missing.append(site.taking.name)
-            else:
-                sites.append(replace(site, address=address))
-        self.attached.attach(bpf, self._way, sites)
-        refused = dict(self.attached.refused)
-        self._attach_tracepoints(bpf, refused)
-        if missing:
-            refused[_NO_ADDRESS] = missing
-        self.plan = self.plan.without(refused)
-        if not self.attached.functions and not self._tracepoints:
+        sites = [site for site in self.plan.functions if site.address]
+        missing = [site.taking.name for site in self.plan.functions if not site.address]
+        needed = len(sites) * _DESCRIPTORS_EACH + _SPARE_DESCRIPTORS
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        try:
+            if soft < needed:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (needed, max(hard, needed)))
+        except (ValueError, OSError) as error:
             raise ProbeError(
-                f"none of the sites of struct {self.plan.struct} could be attached: "
-                + "; ".join(sorted(refused))
-            )
-        self._free(range(self.options.at_once))
-        bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
-
-    def _attach_tracepoints(self, bpf: BpfObject, refused: dict[str, list[str]]) -> None:
+                f"{len(sites)} functions need {needed} open files, and at most {hard} are allowed: "
+                "raise it (ulimit -n), or follow fewer (--max-functions)"
+            ) from error
+        if self._way.name in ("session", "multi"):
+            self._attach_many(bpf, sites)
+        elif sites:
+            self._attach_each(bpf, sites)
+        refused = dict(self.refused)
         template = Template.of(bpf, self._typed)
         with Descriptors() as modules:
             for site in self.plan.tracepoints:
@@ -233,13 +267,140 @@ class FollowProbes(SiteProbes):
                 try:
                     btf = modules.module_btf(taking.module)
                     place = Place(ProgramType.TRACING, AttachType.RAW_TP, taking.btf_id, btf)
-                    cookie = functions.cookie(site, Role.EVENT)
-                    program = self._programs.add(template.load(place, cookie))
+                    program = self._programs.add(template.load(place, cookie(site, Role.EVENT)))
                     self._links.add(attaching.typed(program))
                     self._tracepoints[taking.shown] = program
                 except (OSError, RefusedError) as error:
                     said = str(error).splitlines()[0]
                     refused.setdefault(f"refused: {said}", []).append(taking.shown)
+        if missing:
+            refused[_NO_ADDRESS] = missing
+        self.plan = self.plan.without(refused)
+        if not self.functions and not self._tracepoints:
+            raise ProbeError(
+                f"none of the sites of struct {self.plan.struct} could be attached: "
+                + "; ".join(sorted(refused))
+            )
+        self._free(range(self.options.at_once))
+        bpf.put("bt_follow_numbers", SECTION, follow_structs.FOLLOW_NUMBERS.ctype(open=1))
+
+    def _load_for(self, role: str, template: Template, place: Place) -> int:
+        program = self._programs.add(template.load(place))
+        self.function_programs.setdefault(role, []).append(program)
+        return program
+
+    def _refuse(self, site: PlannedSite, error: OSError | RefusedError) -> None:
+        """Note a refused function. Raises ProbeError if others would be refused as well."""
+        number = error.number if isinstance(error, RefusedError) else error.errno or 0
+        if number in _HOPELESS:
+            raise ProbeError(
+                f"functions cannot be attached: {os.strerror(number)} (at {site.taking.name}, "
+                f"after {len(self.functions)}); follow fewer (--max-functions) or --way typed"
+            ) from error
+        said = "not supported" if number == _NOT_SUPPORTED else os.strerror(number)
+        self.refused.setdefault(f"refused: {said}", []).append(site.taking.name)
+
+    def _attach_many(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
+        """Attach all sites at once; where that is refused, each half, down to refused functions."""
+        if self._way.name == "session":
+            with KernelBtf() as btf:
+                call = btf.function_id(SESSION_CALL)
+            if call is None:
+                raise ProbeError(f"this kernel has no {SESSION_CALL}(): use another --way")
+            kind = AttachType.KPROBE_SESSION
+            template = Template.of(bpf, "bt_hit_session").calling(SESSION_HELPER, call)
+            both = self._load_for("entry and return", template, Place(ProgramType.KPROBE, kind))
+            programs = {both: False}  # whether it is for functions' returns
+        else:
+            kind = AttachType.KPROBE_MULTI
+            place = Place(ProgramType.KPROBE, kind)
+            entry = self._load_for("entry", Template.of(bpf, "bt_hit_entry"), place)
+            back = self._load_for("return", Template.of(bpf, "bt_hit_return"), place)
+            programs = {back: True, entry: False}
+        parts = [list(sites)] if sites else []
+        while parts:
+            part = parts.pop()
+            places = [site.address for site in part]
+            cookies = [cookie(site, Role.ENTRY) for site in part]
+            try:
+                with Descriptors() as links:
+                    for program, returns in programs.items():
+                        link = attaching.functions(program, places, cookies, kind, returns=returns)
+                        links.add(link)
+                    self._links.enter_context(links.pop_all())
+                self.functions.update(site.index for site in part)
+            except OSError as error:
+                if len(part) == 1 or error.errno in _HOPELESS:
+                    self._refuse(part[0], error)
+                else:
+                    half = len(part) // 2
+                    parts += [part[half:], part[:half]]
+
+    def _attach_each(self, bpf: BpfObject, sites: Sequence[PlannedSite]) -> None:
+        """Attach programs to each function's return, then to its entry: ends come before begins."""
+        entry, back = Template.of(bpf, self._templates[0]), Template.of(bpf, self._templates[-1])
+        roles = {"return": back, "entry": entry}
+        shared: dict[str, int] = {}  # programs of all functions, told apart by their cookies
+        if self._way.cookies:
+            place = Place(ProgramType.KPROBE)
+            shared = {
+                role: self._load_for(role, roles[role], place) for role in ("entry", "return")
+            }
+        with Descriptors() as modules:
+            for site in sites:
+                try:
+                    self._attach_one(site, roles, shared, modules)
+                except (OSError, RefusedError) as error:
+                    self._refuse(site, error)
+
+    def _attach_one(
+        self,
+        site: PlannedSite,
+        roles: dict[str, Template],
+        shared: dict[str, int],
+        modules: Descriptors,
+    ) -> None:
+        name, module = site.taking.name, site.taking.module
+        made = {}
+        with Descriptors() as programs, Descriptors() as links:
+            for role, template in roles.items():
+                program = shared.get(role)
+                if program is None:
+                    program = programs.add(self._clone(template, role, site, modules))
+                    made[role] = program
+                if self._way.name == "fentry":
+                    links.add(attaching.typed(program))
+                else:
+                    attaching.kprobe(
+                        links,
+                        f"{module}:{name}" if module else name,
+                        program,
+                        returns=role == "return",
+                        cookie=cookie(site, Role.ENTRY) if shared else None,
+                    )
+            self._programs.enter_context(programs.pop_all())
+            self._links.enter_context(links.pop_all())
+        for role, program in made.items():
+            self.function_programs.setdefault(role, []).append(program)
+        self.functions.add(site.index)
+
+    def _clone(self, template: Template, role: str, site: PlannedSite, modules: Descriptors) -> int:
+        """Load a function's own program for its entry or return."""
+        entry = cookie(site, Role.ENTRY)
+        if self._way.name != "fentry":
+            return template.load(Place(ProgramType.KPROBE), entry)
+        btf = modules.module_btf(site.taking.module)
+        kind = AttachType.FENTRY if role == "entry" else AttachType.FEXIT
+        place = Place(ProgramType.TRACING, kind, site.taking.btf_id, btf)
+        if role == "entry":
+            return template.load(place, entry)
+        try:
+            return template.load(place, cookie(site, Role.RETURN, site.taking.arguments))
+        except RefusedError as error:
+            if error.number != errno.EACCES:
+                raise
+            # The kernel does not let this function's result be read.
+            return template.load(place, cookie(site, Role.RETURN, _NO_RESULT))
 
     def detach(self) -> None:
         """Let no life begin any more, then detach all programs; the ring stays readable."""
@@ -253,7 +414,7 @@ class FollowProbes(SiteProbes):
         while self._mappings:
             self._mappings.pop().close()
         self._tracepoints.clear()
-        self.attached.programs.clear()
+        self.function_programs.clear()
         super().close()
 
     def drain(self) -> list[Segment]:
@@ -314,11 +475,6 @@ class FollowProbes(SiteProbes):
         self._free(slots)
         return np.concatenate(parts)
 
-    def fresh_stacks(self) -> FreshStacks:
-        if self._object is None or self._stacks is None:
-            return FreshStacks({}, {}, {}, {})
-        return FreshStacks({}, {}, {}, self._stacks.fresh())
-
     def counts(self) -> dict[str, int]:
         """Return totals of struct bt_follow_counts by name; after close() those read last."""
         if self._mappings and self._object is not None:
@@ -341,15 +497,14 @@ class FollowProbes(SiteProbes):
         follow["every"], follow["max"] = options.every, options.at_once
         follow["slower_ns"] = options.slower_ns
         return {
-            "backend": self.capabilities.backend,
-            "counts_skips": self.counts_skips,
+            **super().backend_facts(),
             "sites": {"follow": follow},
         }
 
     def programs(self) -> list[ProgramInfo]:
         """Return the programs, those of functions summed up by what they are for."""
         found = []
-        programs = [(f"{self._way.name} {r}", "", p) for r, p in self.attached.programs.items()]
+        programs = [(f"{self._way.name} {r}", "", p) for r, p in self.function_programs.items()]
         programs += [(f"typed {name}", name, [p]) for name, p in self._tracepoints.items()]
         for name, tracepoint, descriptors in programs:
             program = ProgramInfo(name, _LETTER, tracepoint, True)

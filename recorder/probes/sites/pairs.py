@@ -28,8 +28,7 @@ from biotrail.recorder.probes.sites.attaching import (
     ProgramType,
     Template,
 )
-from biotrail.recorder.probes.sites.base import SiteProbes, fill_value, per_cpu
-from biotrail.recorder.probes.sites.ring import SMALLEST_RING_BYTES
+from biotrail.recorder.probes.sites.base import SMALLEST_RING_BYTES, SiteProbes, fill_value, per_cpu
 from biotrail.recorder.schema import site_structs
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ProbeError, SiteError
@@ -54,7 +53,7 @@ from biotrail.recorder.sites.declarations import (
 )
 from biotrail.recorder.sites.expressions import FormatScope, Scope, TypedScope, Value
 from biotrail.recorder.sites.types import Prototype, TypeTable
-from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+from biotrail.recorder.symbols.kallsyms import KernelSymbols
 
 _NEAR = 5
 MAX_OPEN = 65_536
@@ -193,11 +192,7 @@ class Tracepoints:
             ) from error
 
     def find(self, text: str) -> Tracepoint:
-        """Return the tracepoint that is named as system:name, or by its name alone.
-
-        Raises SiteError: there is none, or several systems have one of this name; the message names
-        those that are near. ProbeError: tracefs cannot be read.
-        """
+        """Return the tracepoint named as system:name, or by its name alone. Raises SiteError."""
         if text in self._found:
             return self._found[text]
         system, colon, name = text.strip().rpartition(":")
@@ -274,10 +269,7 @@ class PairProbes(SiteProbes):
         max_open: int = MAX_OPEN,
         by_values: int = BY_VALUES,
     ) -> None:
-        """record: write PAIR records into the ring. max_open: begins that may wait at once.
-
-        by_values: values of --by with a histogram of their own, for each pair.
-        """
+        """by_values: values of --by with a histogram of their own, for each pair."""
         ring = ring if record else SMALLEST_RING_BYTES
         super().__init__(filters, devices, ring, record=record, count=True)
         self._wanted, self._max_open, self._by_values = wanted, max_open, by_values
@@ -285,7 +277,7 @@ class PairProbes(SiteProbes):
         """The pairs as this kernel has them; set by open()."""
         self.final: list[PairReading] = []
         """The totals after detach(), also once closed."""
-        self._symbols: LiveKernelSymbols | None = None
+        self._symbols: KernelSymbols | None = None
         """Functions of the kernel if values are their addresses; set by open()."""
         self._events: list[_Event] = []
         self._attached = False
@@ -295,7 +287,7 @@ class PairProbes(SiteProbes):
         self.pairs = resolve_all(self._wanted, self._known, needs_device=bool(self.devices))
         # Now, as the right to see addresses is given up later.
         if any(pair.by and pair.by_value.format == _SYMBOL for pair in self.pairs):
-            self._symbols = LiveKernelSymbols()
+            self._symbols = KernelSymbols()
 
     def _fill(self, bpf: BpfObject, suffix: str) -> Collection[str]:
         bpf.set_initial_value(".rodata.pairs", section(self.pairs))
@@ -409,8 +401,7 @@ class PairProbes(SiteProbes):
 
     def backend_facts(self) -> BackendFacts:
         return {
-            "backend": self.capabilities.backend,
-            "counts_skips": self.counts_skips,
+            **super().backend_facts(),
             "sites": {"pairs": [pair_facts(pair) for pair in self.pairs]},
         }
 
@@ -455,11 +446,7 @@ class PairProbes(SiteProbes):
 def resolve_all(
     pairs: Sequence[Pair], known: Tracepoints, *, needs_device: bool
 ) -> list[ResolvedPair]:
-    """Return the pairs as this kernel has them. needs_device: devices are chosen.
-
-    Raises SiteError: there are too many, a pair's names are not known here, or a pair is larger
-    than a program can be; ProbeError: tracefs cannot be read.
-    """
+    """Return the pairs as this kernel has them. Raises SiteError, ProbeError."""
     if len(pairs) > MAX_PAIRS:
         raise SiteError(f"{len(pairs)} pairs were named, at most {MAX_PAIRS} can be: name fewer")
     found = [resolve(pair, known.scopes) for pair in pairs]

@@ -21,7 +21,7 @@ from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
-from biotrail.recorder.symbols.kallsyms import LiveKernelSymbols
+from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.chunks_by_hand import name_records
 from tests.support.cli_runner import Cli
@@ -289,7 +289,7 @@ def test_stacks_are_told_once_in_notes_of_bounded_size() -> None:
 
 def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a kernel that hides its symbols  WHEN stacks at Q, those of waits, or both are recorded
-    monkeypatch.setattr(LiveKernelSymbols, "available", False)
+    monkeypatch.setattr(KernelSymbols, "__len__", lambda _: 0)
     for wanted, waits, told in (
         (Stacks.KERNEL, False, [NAMELESS]),
         (Stacks.NONE, True, [REASONLESS]),

@@ -91,7 +91,7 @@ def test_missing_bcc_and_headers_have_remedies(
         bcc_load.require()
     # AND doctor says the same
     checks = capability.bcc_report()
-    assert not capability.bcc_possible(checks)
+    assert not all(check.ok for check in checks)
     assert any("linux-headers-" in check.remedy for check in checks if not check.ok)
     assert not any(check.required for check in checks)
     # GIVEN no tracefs, and no place to mount it
@@ -196,7 +196,6 @@ def test_another_kernels_two_directories_are_brought_together(modules: Path) -> 
     assert headers.directory == common
     assert f"-I{found}/include" in headers.flags()
     assert f"-I{found}/arch/x86/include/generated/uapi" in headers.flags()
-    assert headers.environment()[bcc_headers.NAMED] == str(common)
 
 
 @pytest.mark.parametrize("which", ["build", "common", "release", "whole"])

@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """By what a bio's file is known on a kernel, and what the programs are told."""
 
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from biotrail.recorder.filters.filters import Filters
-from biotrail.recorder.filters.wanted_files import Wanted
 from biotrail.recorder.probes import file_ways
-from biotrail.recorder.probes.file_ways import NO_CHOICE, FileChoice, choose, names_of, ways_of
+from biotrail.recorder.probes.file_ways import (
+    NO_CHOICE,
+    FileChoice,
+    Wanted,
+    choose,
+    names_of,
+    wanted_files,
+    ways_of,
+)
 from biotrail.recorder.schema import shared
+from biotrail.recorder.schema.device_numbers import kernel_dev
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import WAYS
 
@@ -195,3 +205,126 @@ def test_old_kernels_must_not_fault(monkeypatch: pytest.MonkeyPatch) -> None:
         # WHEN files are recorded THEN the programs of the first load with care
         choice = choose(kernel, ENUMS, True, Filters())  # type: ignore[arg-type]
         assert told(choice)[".rodata.files"].split == (not mended)
+
+
+# --file and --dir: from paths to inodes, and what cannot be meant.
+
+KINDS = "nodev\tproc\nnodev\toverlay\n\text4\n\tbtrfs\n"
+
+
+class Host:
+    """A /proc with the mounts that a test wants; files are real."""
+
+    def __init__(self, root: Path, patch: pytest.MonkeyPatch) -> None:
+        self.proc = root / "proc"
+        (self.proc / "self").mkdir(parents=True)
+        (self.proc / "filesystems").write_text(KINDS)
+        self.lines: list[str] = []
+        self.of: dict[str, str] = {}
+        patch.setattr(file_ways, "mount_id", self._mount_id)
+        patch.setattr(file_ways, "read_generation", lambda fd: 7)
+
+    def mount(self, number: str, point: Path, fstype: str) -> None:
+        self.lines.append(f"{number} 1 8:1 / {point} rw - {fstype} /dev/x rw")
+        self.of[str(point)] = number
+        (self.proc / "self" / "mountinfo").write_text("\n".join(self.lines) + "\n")
+
+    def _mount_id(self, handle: int, proc: str) -> str:
+        """The mount with the longest point above the file that is open."""
+        path = os.readlink(f"/proc/self/fd/{handle}")
+        above = [point for point in self.of if f"{path}/".startswith(f"{point}/")]
+        return self.of[max(above, key=len)]
+
+    def look(self, subvolumes: bool = True, **given: tuple[Path, ...]) -> list[Wanted]:
+        filters = Filters(**{name: tuple(map(str, paths)) for name, paths in given.items()})
+        return wanted_files(filters, subvolumes, self.proc)
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path, monkeypatch)
+    made.mount("20", tmp_path, "ext4")
+    return made
+
+
+def identity(path: Path, directory: bool = False) -> Wanted:
+    status = path.stat()
+    return Wanted(status.st_ino, kernel_dev(status.st_dev), directory, 7)
+
+
+def test_files_and_directories_by_their_inodes(
+    host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # GIVEN two files, a link to one of them, and a directory
+    one, two, link, place = (tmp_path / name for name in ("one", "two", "link", "place"))
+    one.touch()
+    two.touch()
+    link.symlink_to(one)
+    place.mkdir()
+    # WHEN they are looked up THEN each is there once, in the order given, files before directories
+    found = host.look(files=(two, link, one), dirs=(place,))
+    assert found == [identity(two), identity(one), identity(place, directory=True)]
+    # GIVEN a file that only others may open
+    opened = os.open
+
+    def denied(path: str, flags: int) -> int:
+        if not flags & os.O_PATH:
+            raise PermissionError
+        return opened(path, flags)
+
+    monkeypatch.setattr(file_ways.os, "open", denied)
+    # WHEN it is looked up THEN its number alone counts
+    assert host.look(files=(one,)) == [identity(one)._replace(generation=None)]
+
+
+def test_mounts_below_a_directory_count(host: Host, tmp_path: Path) -> None:
+    # GIVEN a directory with mounts below, one of which has no device, and one beside it
+    points = {"a/disk": "ext4", "a/proc": "proc", "a-not/disk": "ext4"}
+    for number, (name, fstype) in enumerate(points.items()):
+        (tmp_path / name).mkdir(parents=True)
+        host.mount(f"3{number}", tmp_path / name, fstype)
+    # AND one that is gone
+    host.lines.append(f"40 1 8:1 / {tmp_path / 'a' / 'gone'} rw - ext4 /dev/x rw")
+    host.mount("41", tmp_path / "a" / "gone-too", "ext4")
+    # WHEN it is looked up THEN it stands for those of them that are on devices
+    found = host.look(dirs=(tmp_path / "a",))
+    assert found == [identity(tmp_path / name, directory=True) for name in ("a", "a/disk")]
+    # GIVEN a container's root, with a disk mounted below one directory
+    root = tmp_path / "root"
+    (root / "disk").mkdir(parents=True)
+    (root / "bare").mkdir()
+    host.mount("50", root, "overlay")
+    host.mount("51", root / "disk", "ext4")
+    # WHEN the root is looked up THEN it stands for the disk
+    assert host.look(dirs=(root,)) == [identity(root / "disk", directory=True)]
+    # AND a directory or a file without any is refused
+    (root / "file").touch()
+    for given in ({"dirs": (root / "bare",)}, {"files": (root / "file",)}):
+        with pytest.raises(ProbeError, match=r"\(overlay\) has no block device of its own"):
+            host.look(**given)
+
+
+def test_what_is_no_file_or_directory_and_subvolumes(host: Host, tmp_path: Path) -> None:
+    # GIVEN a directory, a file, a pipe, and nothing
+    (tmp_path / "place").mkdir()
+    (tmp_path / "file").touch()
+    os.mkfifo(tmp_path / "pipe")
+    wrong = {
+        "--file .*place: it is a directory: use --dir": {"files": (tmp_path / "place",)},
+        "--dir .*file: it is not a directory: use --file": {"dirs": (tmp_path / "file",)},
+        "--file .*pipe: it is no regular file": {"files": (tmp_path / "pipe",)},
+        "--file .*none: No such file or directory$": {"files": (tmp_path / "none",)},
+        r"--dir .*n\*e: No such file or directory; it takes a path": {"dirs": (tmp_path / "n*e",)},
+    }
+    # WHEN each is looked up as what it is not THEN the message says what to do
+    for message, given in wrong.items():
+        with pytest.raises(ProbeError, match=message):
+            host.look(**given)
+    # GIVEN a file on btrfs WHEN the programs cannot tell subvolumes apart THEN it is refused
+    file = tmp_path / "place" / "file"
+    file.touch()
+    host.mount("30", tmp_path / "place", "btrfs")
+    with pytest.raises(ProbeError, match="whose subvolumes this kernel does not let"):
+        host.look(subvolumes=False, files=(file,))
+    # AND else it is one as any other
+    assert host.look(files=(file,)) == [identity(file)]

@@ -8,7 +8,7 @@ import pytest
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.filters.triggers import Triggers
-from biotrail.recorder.probes import capability, light
+from biotrail.recorder.probes import capability, programs
 from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.kernel import bpf_calls
@@ -93,16 +93,16 @@ def test_what_a_completion_does_not_tell_is_refused(option: str, asked: dict[str
     # GIVEN a light recording that asks for more than a completion tells
     # WHEN it is opened THEN one message says what, and why
     with pytest.raises(ProbeError, match=f"--events light cannot have {option}: "):
-        light.refuse(config(**asked))
+        programs.refuse_light(config(**asked))
     # AND other sets may have it
-    light.refuse(config("minimal", **asked))
+    programs.refuse_light(config("minimal", **asked))
 
 
 def test_what_a_completion_tells_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN filters by operation, flags and cgroup, and triggers by time and error
     filters = Filters(ops=("read",), flags=(("sync",),), cgroups=("/",), below=True)
     # THEN a light recording has them
-    light.refuse(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
+    programs.refuse_light(config(filters=filters, triggers=Triggers(slow_ns=1, failed=True)))
     # GIVEN the event sets THEN light has one event, which no other set has
     assert EVENT_SETS["light"] == "L"
     assert all("L" not in letters for name, letters in EVENT_SETS.items() if name != "light")
@@ -118,14 +118,14 @@ def test_devices_without_requests_are_refused(tmp_path: Path, monkeypatch) -> No
     # GIVEN a disk with requests, and one of dm without
     for name in ("8:0/mq", "252:0"):
         (tmp_path / name).mkdir(parents=True)
-    monkeypatch.setattr(light, "_DEVICES", tmp_path)
+    monkeypatch.setattr(programs, "_DEVICES", tmp_path)
     disk, mapped = 8 << 20, 252 << 20
     # WHEN the latter is recorded alone THEN that is refused with what to do
     with pytest.raises(ProbeError, match="add --below"):
-        light.refuse(config(devices=[(mapped, 0)]))
+        programs.refuse_light(config(devices=[(mapped, 0)]))
     # AND with the former, as --below has it, it is not, nor is a disk that sysfs does not have
-    light.refuse(config(devices=[(mapped, 0), (disk, 0)]))
-    light.refuse(config(devices=[(9 << 20, 0)]))
+    programs.refuse_light(config(devices=[(mapped, 0), (disk, 0)]))
+    programs.refuse_light(config(devices=[(9 << 20, 0)]))
 
 
 # Which drivers' steps a kernel can tell, by its symbols.

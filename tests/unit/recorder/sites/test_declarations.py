@@ -3,7 +3,6 @@
 
 import os
 import pwd
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -159,7 +158,7 @@ def test_the_users_file_is_that_of_who_called_sudo(monkeypatch: pytest.MonkeyPat
 def test_ready_made_types_fit_this_kernel() -> None:
     # GIVEN this kernel's types, and functions of which any may be attached
     types = TypeTable.kernel()
-    any_function = KernelFunctions(Counter(), frozenset(), None, frozenset())
+    any_function = KernelFunctions({}, frozenset(), None, frozenset())
     for declared in read(READY_MADE).types.values():
         # WHEN it is planned how a type is followed
         found = plan(types, declared, "session", any_function, 10_000)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is attached for a type, and what each site means for a life."""
 
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -24,7 +23,8 @@ def made() -> Crafted:
 
 def kernel(*names: str) -> KernelFunctions:
     """A kernel that has these functions, all of which may be traced."""
-    return KernelFunctions(Counter(names), frozenset(), frozenset(names), frozenset())
+    symbols = {name: [0x1000] * names.count(name) for name in names}
+    return KernelFunctions(symbols, frozenset(), frozenset(names), frozenset())
 
 
 def planned(made: Crafted, declared: ObjectType, way: str = "session") -> FollowPlan:
@@ -42,7 +42,7 @@ def test_functions_and_tracepoints_are_sites_and_others_are_named(made: Crafted)
     assert [site.taking.name for site in found.functions] == [
         *("blk_behind", "blk_end", "blk_hidden", "blk_start", "drv_queue")
     ]
-    assert {site.way for site in found.functions} == {"session"}
+    assert {(site.way, site.address) for site in found.functions} == {("session", 0x1000)}
     assert {site.way for site in found.tracepoints} == {TYPED}
     assert sum(map(len, found.unseen.values())) == 3
     # AND a site's index is that in the header

@@ -86,12 +86,8 @@ def test_a_prototype_has_names_and_types(made: Crafted) -> None:
     # THEN its arguments are named and typed as in C
     assert issue is not None
     assert issue.names == ("rq", "bytes", "what")
-    assert (
-        TypedScope(issue, "x")
-        .listed()
-        .startswith(
-            "arg0 rq (struct request *), arg1 bytes (unsigned int), arg2 what (unsigned char), "
-        )
+    assert TypedScope(issue, "x").listed.startswith(
+        "arg0 rq (struct request *), arg1 bytes (unsigned int), arg2 what (unsigned char), "
     )
     # AND without a function of that prototype there are no names
     nameless = made.table.prototype("rq_nameless")

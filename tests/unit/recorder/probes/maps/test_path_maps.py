@@ -277,9 +277,6 @@ class Object:
         self.entries[name] = entries
         self.sizes[name] = value_bytes, entries
 
-    def attach(self, program: str) -> None:
-        self.attached.append(program)
-
     def put(self, section: str, key: Any, value: Any) -> None:
         assert key is SECTION
         self.sections[section] = value
@@ -291,21 +288,19 @@ class Object:
 def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     # GIVEN an object WHEN nothing of the path is recorded
     bpf = Object()
-    PathMaps(bpf, NO_PATH, 1_000_000).attach()  # type: ignore[arg-type]
+    PathMaps(bpf, NO_PATH, 1_000_000)  # type: ignore[arg-type]
     # THEN no program is loaded or attached, and its maps have one entry
     assert set(bpf.loaded) == set(path_programs())
     assert not any(bpf.loaded.values())
-    assert bpf.attached == []
     assert set(bpf.entries.values()) == {1}
     section = bpf.sections[".rodata.path"]
     assert not any(getattr(section, part) for part in PATH_PARTS)
     # GIVEN an object and timed calls WHEN its maps are set and it is attached
     bpf = Object()
     choice = chosen(frozenset({"time", "wait"}), MODERN)
-    PathMaps(bpf, choice, 5_000_000).attach()  # type: ignore[arg-type]
-    # THEN what is attached is what was loaded, the ends before the beginnings
-    assert bpf.attached == [name for _, name in choice.programs]
-    assert {name for name, on in bpf.loaded.items() if on} == set(bpf.attached)
+    PathMaps(bpf, choice, 5_000_000)  # type: ignore[arg-type]
+    # THEN what was chosen is loaded
+    assert {name for name, on in bpf.loaded.items() if on} == {name for _, name in choice.programs}
     assert bpf.entries["bt_call_slots"] == 1 << 16
     assert bpf.entries["bt_dirty_slots"] == 1
     # AND the constants say so to the programs
@@ -314,7 +309,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     # GIVEN all parts recorded WHEN calls cease to be timed
     bpf = Object()
     maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
-    maps.attach()
+    bpf.attached = [program for _, program in chosen(ALL, MODERN).programs]
     maps.stop_timing()
     # THEN programs of calls are gone, those of waits are not, and calls that were begun are void
     parts = {name: part for part, name in chosen(ALL, MODERN).programs}

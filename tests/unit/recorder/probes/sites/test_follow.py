@@ -20,17 +20,20 @@ from biotrail.recorder.log import LogReader, Segment
 from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
 from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.rings.barriers import Barrier
-from biotrail.recorder.probes.sites import attaching, follow, functions
-from biotrail.recorder.probes.sites.attaching import Descriptors, Way
-from biotrail.recorder.probes.sites.follow import FollowProbes, JoinedProbes, follow_beside
-from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
-from biotrail.recorder.probes.sites.functions import FunctionPrograms
-from biotrail.recorder.probes.sites.ring import (
+from biotrail.recorder.probes.sites import attaching, follow
+from biotrail.recorder.probes.sites.attaching import Way
+from biotrail.recorder.probes.sites.base import (
     SITE_ENTRY,
     SITE_LEVEL,
     SiteRing,
     ring_bytes,
 )
+from biotrail.recorder.probes.sites.follow import (
+    FollowProbes,
+    JoinedProbes,
+    follow_beside,
+)
+from biotrail.recorder.probes.sites.follow_options import PART, FollowOptions
 from biotrail.recorder.schema import follow_structs
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.follow_structs import KEPT_HITS, SITE_BIRTH, SITE_DEATH, LifeState
@@ -184,16 +187,15 @@ class FakeLinks:
 def test_functions_are_attached_at_once_but_for_those_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def attach(links: FakeLinks, count: int) -> FunctionPrograms:
+    def attach(links: FakeLinks, count: int) -> FollowProbes:
         programs = {"entry": 7, "return": 8}
         monkeypatch.setattr(attaching, "functions", links)
-        monkeypatch.setattr(functions.Template, "of", Mock())
-        monkeypatch.setattr(FunctionPrograms, "_load", lambda self, role, *_: programs[role])
-        with Descriptors() as loaded, Descriptors() as kept:
-            attached = FunctionPrograms(loaded, kept)
-            sites = [site(i) for i in range(count)]
-            attached._attach_many(Mock(), Way("multi"), sites)
-            return attached
+        monkeypatch.setattr(follow.Template, "of", Mock())
+        monkeypatch.setattr(FollowProbes, "_load_for", lambda self, role, *_: programs[role])
+        made = followed(Mock())
+        with made._links:
+            made._attach_many(Mock(), [site(i) for i in range(count)])
+        return made
 
     # GIVEN functions that the kernel takes  THEN there is one link of returns, one of entries
     links = FakeLinks()
@@ -218,7 +220,7 @@ def test_functions_are_attached_at_once_but_for_those_refused(
 
 def test_a_cookie_has_the_sites_index_role_meaning_and_places() -> None:
     # GIVEN a site  WHEN its cookie is made
-    cookie = functions.cookie(site(300), Role.RETURN, 5)
+    cookie = follow.cookie(site(300), Role.RETURN, 5)
     # THEN each part is where the programs look (bpf/hits.h)
     assert cookie & 0xFFFF == 300
     assert cookie >> 16 & 3 == Role.RETURN
