@@ -42,9 +42,10 @@ pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
 """Alone: all tools record whatever the machine does, and one that gets no CPU loses events."""
 
 _MOST_TRIES = 10
-_SAID = ("failed to process type: 17", "error in size of file")
+_LESS = "perf recorded less than ftrace, and does not say so"
+_SAID = ("failed to process type: 17", "error in size of file", _LESS)
 """What `perf script` and `trace-cmd extract` say where BPF programs of others, whose symbols they
-look up, came or went meanwhile."""
+look up, came or went meanwhile; and what perf did on a busy machine, when it compressed."""
 
 
 def done_again_where_tools_failed(test: Callable[..., None]) -> Callable[..., None]:
@@ -130,6 +131,8 @@ class Recorded:
         """
         for form, path in self.theirs.items():
             assert not Trace(path).reader.problems, form
+        perf, ftrace = (len(bios(self.theirs[form], devs)) for form in ("perf", "trace"))
+        assert perf >= ftrace, _LESS
         return min(held(self.log, path, *devs).equal for path in self.theirs.values())
 
 
