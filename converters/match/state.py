@@ -348,21 +348,16 @@ class Machine:
             device = device.next
         return counts
 
-    def rows(self) -> list[Any]:
-        """Return the rows since the last call: of each table an array in its dtype."""
-        tables: list[Any] = []
-        table: int64
-        size: int64
+    def rows(self, table: int64) -> Any:
+        """Return a table's rows since the last call: an array in its dtype."""
+        size: int64 = self.made[table] * self.row_size[table]
+        found: Any = np.empty(size, np.uint8)
         view: cython.uchar[::1]
-        for table in range(TABLES):
-            size = self.made[table] * self.row_size[table]
-            found: Any = np.empty(size, np.uint8)
-            if size:
-                view = found
-                memcpy(cython.address(view[0]), self.rows_of[table], size)
-            self.made[table] = 0
-            tables.append(found.view(self.dtypes[table]))
-        return tables
+        if size:
+            view = found
+            memcpy(cython.address(view[0]), self.rows_of[table], size)
+        self.made[table] = 0
+        return found.view(self.dtypes[table])
 
 
 @cython.cfunc

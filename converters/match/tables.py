@@ -71,6 +71,8 @@ TABLES = (
     *(BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS),
     *(MENTION_COLUMNS, LIFE_COLUMNS),
 )
+_SORTED_BY = {0: "number", 1: "number", 3: "owner", 4: "owner"}
+"""Place in TABLES → the column by which its rows are sorted; the others' order says nothing."""
 
 _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 """md's levels whose remap of a parity block does not report a sector of the array."""
@@ -165,15 +167,16 @@ class Matcher:
         return self._rows()
 
     def _rows(self) -> Rows:
-        tables: list[NDArray[np.void]] = self._machine.rows()
-        for at, key in ((0, "number"), (1, "number"), (3, "owner"), (4, "owner")):
-            keys = tables[at][key]
-            if (keys[1:] < keys[:-1]).any():  # rows[order] would copy field by field
-                tables[at] = tables[at].take(np.argsort(keys, kind="stable"))
-        bios, requests, edges, bio_stages, request_stages, mentions, lives = (
-            {name: np.ascontiguousarray(rows[name]) for name in columns}
-            for columns, rows in zip(TABLES, tables, strict=True)
-        )
+        found: list[dict[str, Any]] = []
+        # One table's rows after the other's, as they and their columns are a window's largest part.
+        for at, columns in enumerate(TABLES):
+            rows: NDArray[np.void] = self._machine.rows(at)
+            if key := _SORTED_BY.get(at):
+                keys = rows[key]
+                if (keys[1:] < keys[:-1]).any():  # rows[order] would copy field by field
+                    rows = rows.take(np.argsort(keys, kind="stable"))
+            found.append({name: np.ascontiguousarray(rows[name]) for name in columns})
+        bios, requests, edges, bio_stages, request_stages, mentions, lives = found
         queued_at, completed_at = bios.pop("queued_at"), requests.pop("completed_at")
         tid, count = bios["tid"], len(queued_at)
         bios["task"] = self._tasks.rows(tid, bios["queue"]).astype(np.int32)
