@@ -48,8 +48,8 @@ struct bt_stacks_taken bt_stacks_taken[BT_PATH_CPUS] = {};
 #define BT_WALKED_TIMES ((1ULL << (BT_WALKED_TAG - BT_WALKED_TIME)) - 1)
 #define BT_WALK_AGAIN 4 /* units of that time until a stack is walked again */
 /*
- * Of the stack so many words are looked at, in parts, as a program has little stack of its own. Few
- * parts: each read takes 22 ns, and eight bytes more take 1.
+ * Of the stack so many words are looked at in each part, as a program has little stack of its own.
+ * Few parts: each read takes 22 ns, and eight bytes more take 1.
  */
 #define BT_CODE_WORDS 20
 #define BT_CODE_PARTS 2

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The column of `Events` with what is known of the path: an index into a table, for each event.
 
-A row of the table has 226 bytes, and most events have none, so only the index is copied with them.
+A row of the table has some 200 bytes, and most events have none: the index alone is copied with
+them.
 """
 
 from collections.abc import Sequence

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in flight on a device, by sectors: trees of ranges, and the questions asked of them.
 
-A tree is sorted by first sector, then by age, and knows the largest end below each of its nodes: so
-it tells who begins, ends or lies somewhere without a look at all others. Flights that no question
-tells apart stand in a row, of which the tree has the oldest: a thousand identical reads are as one.
+A tree (a treap) is sorted by first sector, then by age, and knows the largest end below each of its
+nodes: so it tells who begins, ends or lies somewhere without a look at all others. Flights that no
+question tells apart stand in a row, of which the tree has the oldest: a thousand identical reads
+are as one.
 Candidates, the oldest of each row, are put on the machine's pile, each list from a place on that
 its asker remembers.
 """
@@ -277,9 +278,10 @@ def several(m: Machine, start: int64) -> bint:
 
 
 def add_fresh(m: Machine, start: int64, what: int64) -> int64:
-    """Put on the pile of each row there those with which that was not done yet; it is now.
+    """Add to the pile, of each row on it, the members that were not yet handled for `what`.
 
-    And its oldest, which stands for those with which it was. Return where they begin.
+    They count as handled now; those that were are stood for by the row's oldest, which is added,
+    too. Return where they begin.
     """
     stop: int64 = m.found
     at: int64
@@ -304,7 +306,7 @@ def add_fresh(m: Machine, start: int64, what: int64) -> int64:
 def move(m: Machine, f: Flight, sector: uint64, end: uint64) -> None:
     """Give a flight in a tree another range.
 
-    With its own it is put in again, where what its row has in common is not so of it any more.
+    With its own range it leaves a row that it no longer resembles.
     """
     place: int64 = f.place
     take_out(m, f)
@@ -428,8 +430,8 @@ def oldest_first(m: Machine, start: int64) -> None:
 def add_guess(m: Machine, kind: int64, start: int64) -> None:
     """Note that the event was given to one of several: where they are, any range may be wrong.
 
-    kind: GUESSES of what waits or is held, PARTIALS of requests. They are on the pile. Of a row
-    those that an earlier guess has that is as wide need not be in this one: it lasts as long.
+    kind: GUESSES of what waits or is held, PARTIALS of requests. They are on the pile.
+    Members of a row that an equally wide earlier guess has are left out: that guess lasts as long.
     """
     g: Guess = cython.cast(Guess, allocate(1, size_of(Guess)))
     one: Guessed
@@ -495,7 +497,7 @@ def sweep(d: Device, t: Range, kept: Range, kind: int64) -> Range:
 
 
 def is_open_guess(g: Guess, kind: int64) -> bint:
-    """Return whether one of the several is still where the guess matters; once it is not, never.
+    """Return whether one of the several is still where the guess matters; if not, close the guess.
 
     An R, which says where its request begins, settles a guess that is of that alone.
     """
@@ -705,10 +707,7 @@ def bios_over(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
 
 
 def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
-    """Find a device's bios whose piece shares a sector with a range, of those that have a request.
-
-    Or that merged into one.
-    """
+    """Find a device's bios whose piece shares a sector with a range, of those in a request."""
     life: Life = cython.cast(Life, d.first_bio)
     b: Bio
     at: At

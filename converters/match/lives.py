@@ -585,7 +585,7 @@ class Flight(Range):
 class Row:
     """Flights of a tree that no question tells apart, the oldest first; that one is in the tree.
 
-    fresh: the oldest one with which that was not done that `numbers` says; nor with younger ones.
+    fresh: by step in `numbers`, the oldest one that was not yet handled; nor were younger ones.
     """
 
     first: Flight

@@ -103,4 +103,4 @@ DRIVER_TAG = 1
 SHARED_FLUSH = 2
 FRESH = 3
 
-SHARE = 10  # converters.events.ends.SHARE
+SHARE = 10  # an end that is not known to a tenth of the latency is said to be doubtful

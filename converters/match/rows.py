@@ -662,7 +662,11 @@ def request_stages(m: Machine, r: Request, start: int64, told: At) -> None:
 def flatten(
     m: Machine, of_bio: bint, owner: int64, single: int64, without: int64, r: Request
 ) -> None:
-    """Write one stage between each two known bounds that follow each other."""
+    """Write one stage between each two known bounds that follow each other.
+
+    Slot i lies between bounds i and i + 1. previous: the last known bound; 0: the first alone, so
+    that only Q2D, or what is not known, can follow. without: kind where no request was issued yet.
+    """
     previous: int64 = 0
     slot: int64
     at: int64

@@ -296,7 +296,9 @@ class Running:
 
     def _round(self, now_ns: int) -> None:
         waker = self.probes.waker
-        self._armed = waker is not None and 2 * self._pause > GLANCE  # as long may the sleep be
+        self._armed = (
+            waker is not None and 2 * self._pause > GLANCE
+        )  # the next sleep may be twice as long
         if waker is not None and self._armed:
             waker.arm()  # before all that is looked at: what comes later wakes
         fill = self.probes.fill()

@@ -244,7 +244,7 @@ class Shipper:
             source = trace.reader
             log_id = str(source.header.get("log_id", ""))
             if not isinstance(source, LogSource) or not log_id:
-                raise NotShippedError(f"{log.path}: not a biotrail log: not shipped")
+                raise NotShippedError("not a biotrail log: not shipped")
             stem = log.name.removesuffix(SUFFIX)
             digits = quote(log_id[:_ID_DIGITS], safe="")
             name = f"{folder_of(trace)}/{stem}-{digits}.parquet"
@@ -267,7 +267,7 @@ class Shipper:
                         )
                     if problems:
                         raise NotShippedError(
-                            f"{log.path}: not shipped: its archive is not whole: "
+                            f"not shipped: its archive is not whole: "
                             f"{'; '.join(problems)}; the log stays; please report it"
                         )
                     status.show(f"storing {self.place.shown(name)}")
@@ -290,7 +290,7 @@ class Shipper:
                 return None
         if metadata.facts.header.get("log_id") != log_id:
             raise NotShippedError(
-                f"{log.path}: not shipped: {self.place.shown(name)} is the archive of another log; "
+                f"not shipped: {self.place.shown(name)} is the archive of another log; "
                 "rename one of them"
             )
         return metadata if metadata.account.log_bytes == log.size else None

@@ -558,7 +558,7 @@ class ByDirectory(ByPath):
 
 @dataclass
 class ByNumber(Key):
-    """Key: a number that each bio has: its place (Samples.place), or that of a word of KEYS."""
+    """Key: a number that each bio has: its place (Samples.place), or the one `word` names."""
 
     word: str = "place"
 

@@ -350,7 +350,7 @@ class TextSource(TracepointSource):
         return refusal(self.name, beginning(self._text.first, _LOOKED_AT))
 
 
-# Zeros in a text, as a page leaves them that was not written before the machine went down.
+# Zeros in a text: left by a page that was not written before the machine went down.
 
 
 @dataclass
@@ -441,7 +441,7 @@ class _Seen:
 
 
 class Snapshots:
-    """Finds events that are there twice, and such that are older than others before them.
+    """Finds events that are there twice, and events that are older than others before them.
 
     repeated: number of events that were there before; first: the line (from 1) of one. older,
     first_older: the same of events that are older than one of their CPU before them; older_by: ns,
@@ -482,7 +482,10 @@ class Snapshots:
             # A copy goes on with the events of the newest time; it is over with one that is newer.
             decided = np.maximum.accumulate(np.where(older != 0, np.arange(1, len(at) + 1), 0))
             behind = np.where(decided > 0, older[decided - 1] > 0, cpu in self._behind)
-            (self._behind.add if behind[-1] else self._behind.discard)(cpu)
+            if behind[-1]:
+                self._behind.add(cpu)
+            else:
+                self._behind.discard(cpu)
             by[at] = np.maximum(older, 0)
             again[at] = (older > 0) | ((older == 0) & (behind | exact))
         # A number for each event, of all but its thread's name, which ftrace forgets.

@@ -273,8 +273,8 @@ ARGUMENTS: dict[str, tuple[Argument, ...]] = {
 }
 _ARGUMENT_NAMES = dict.fromkeys(argument.name for _, group in _GROUPS for argument in group)
 ARGUMENT_IIDS: dict[str, int] = {name: iid for iid, name in enumerate(_ARGUMENT_NAMES, 1)}
-"""Interned id of each argument's name, the same in all sequences. All are below 128: one byte
-each."""
+"""Interned id of each argument's name, the same in all sequences: one byte each."""
+assert len(ARGUMENT_IIDS) < 128
 
 STAGE_IIDS: dict[Stage, int] = {stage: 1 + int(stage) for stage in Stage}
 """Interned event name of each stage; other names follow."""

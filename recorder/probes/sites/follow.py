@@ -222,7 +222,7 @@ class FollowProbes(SiteProbes):
             self._hits = self._view("bt_kept_hits", SITE_ENTRY, self._kept_hits)
 
     def _view(self, name: str, dtype: np.dtype[np.void], count: int) -> NDArray[np.void]:
-        """Map an array of `count` elements, which the kernel rounds up to whole pages each 8."""
+        """Map an array of `count` elements, of whole 8 bytes; the map has whole pages."""
         size = dtype.itemsize * count
         fd = self._opened().map_fd(name)
         try:
@@ -431,8 +431,8 @@ class FollowProbes(SiteProbes):
     def forget_idle(self, now_ns: int) -> None:
         """End lives without a hit for a while, whose end was not seen.
 
-        So if a site was passed after which only the release comes, which not every way of release
-        shows; or if this type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
+        This happens behind a site that only a release follows, as not every release is seen, and
+        where the type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
         _LOOK_NS.
         """
         if now_ns - self._looked < _LOOK_NS:

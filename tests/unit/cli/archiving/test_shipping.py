@@ -238,6 +238,8 @@ def test_another_logs_archive_is_not_replaced(place: Place) -> None:
     # THEN the first is not, the archive is as it was, and the other log is shipped
     assert done.status == 1
     assert "is the archive of another log" in done.err
+    assert "run-000002.biotrail: not shipped: " in done.err
+    assert done.err.count("run-000002.biotrail: ") == 1
     assert "1 log shipped, 1 not shipped" in done.err
     assert other.read_bytes() == before
     assert place.left() == ["run-000002.biotrail"]
