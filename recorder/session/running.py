@@ -296,9 +296,8 @@ class Running:
 
     def _round(self, now_ns: int) -> None:
         waker = self.probes.waker
-        self._armed = (
-            waker is not None and 2 * self._pause > GLANCE
-        )  # the next sleep may be twice as long
+        # The next sleep may be twice as long.
+        self._armed = waker is not None and 2 * self._pause > GLANCE
         if waker is not None and self._armed:
             waker.arm()  # before all that is looked at: what comes later wakes
         fill = self.probes.fill()
