@@ -175,7 +175,7 @@ class TracepointSource(ForeignSource):
             rows = rows.without(late)
         columns = rows.columns
         # What only older kernels write so.
-        if "bytes" in columns and kind is not None:
+        if {"bytes", "nr_sector"} <= columns.keys() and kind is not None:
             empty = (columns["bytes"] == 0) & (columns["nr_sector"] != 0)
             self._without_size += int(np.count_nonzero(empty))
         self._has_old_errors |= kind == Kind.C and "errors" in columns and len(rows) > 0

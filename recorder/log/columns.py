@@ -256,7 +256,10 @@ def unpack(packed: memoryview, length: int) -> memoryview:
     without them.
     """
     if loops is None:
-        raise LogFormatError("this installation has no compiled modules: it records, reads no log")
+        raise LogFormatError(
+            "this installation has no compiled modules: it records, reads no log; install biotrail "
+            "again where a C compiler and Python's headers are"
+        )
     try:
         count, kind_count = _HEAD.unpack_from(packed)
         table = [_KIND.unpack_from(packed, _HEAD.size + i * _KIND.size) for i in range(kind_count)]

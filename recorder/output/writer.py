@@ -188,17 +188,18 @@ class WriterThread:
         segments = packing.segments
 
         def write(log: LogSink) -> None:
-            meter = self.unwritten
+            meter, size = self.unwritten, 0
             try:
                 if self.error is None:
                     packed = self._pack(packing)
-                    self.log_bytes += log.write_chunk(segments, packing.clock, packed)
+                    size = log.write_chunk(segments, packing.clock, packed)
                     meter = self.meter
                     self.chunks += 1
                     self.until = packing.clock
                     self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
             finally:
                 meter.add(segments)
+                self.log_bytes += size  # together: their ratio is asked for meanwhile
 
         return write
 

@@ -292,7 +292,7 @@ class CoreProbes(Probes):
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()
-        bpf.get(".data.fired", SECTION, fired)
+        bpf.section(".data.fired", fired)
         slots = [slot for slot in fired if slot.armed == self._armed]
         if not slots:
             return []

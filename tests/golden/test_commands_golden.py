@@ -132,6 +132,12 @@ TOLD = (
             ("report.txt", "report-info.txt"),
         )
     ),
+    Told(
+        "blame",
+        partial(copied, Path("kernels/5.10.biotrail")),
+        {"by-owner.txt": "blame", "by-process.json": "blame --by process --json"},
+        columns=140,
+    ),
     Told("perf_input", partial(copied, Path("perf/ext4-on-loop.data")), TABLES),
     Told("perfetto_input", partial(copied, Path("perfetto", TRACE)), TABLES),
     Told(

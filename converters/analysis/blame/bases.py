@@ -77,7 +77,9 @@ class Learner:
             kind, queue, issue, complete = (column[rows] for column in columns)
             ends = np.sort(served.end[served.dev == ios.dev[rows[0]]], kind="stable")
             at = np.searchsorted(ends, complete) - 1
-            last = np.where(at >= 0, ends[np.maximum(at, 0)], 0) if len(ends) else complete
+            last = np.zeros_like(complete)
+            if len(ends):
+                last = np.where(at >= 0, ends[np.maximum(at, 0)], 0)
             # From the completion before on the device, or its issue.
             gap = complete - np.clip(last, issue, complete)
             grown = self.stretches.reach(queue)

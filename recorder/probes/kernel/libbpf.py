@@ -302,6 +302,11 @@ class BpfObject:
         look_up = self._lib.get("bpf_map_lookup_elem")
         return bool(look_up(self.map_fd(name), byref(key), byref(value)) == 0)
 
+    def section(self, name: str, value: "ctypes._CData") -> None:
+        """Copy a section of global variables. Raises RefusedError."""
+        at = byref(SECTION), byref(value)
+        self._lib.call(f"map {name}", "bpf_map_lookup_elem", self.map_fd(name), *at)
+
     def keys(self, name: str, kind: type[Any] = c_uint32) -> Iterator[Any]:
         """Yield copies of a map's keys, each a `kind`, while programs change it.
 

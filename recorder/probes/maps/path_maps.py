@@ -447,7 +447,7 @@ class PathMaps:
         if not self._choice.programs:
             return PathRuns()
         counts = (shared.ENTERED.ctype * PATH_CPUS)()
-        self._bpf.get(".data.entered", SECTION, counts)
+        self._bpf.section(".data.entered", counts)
         words = np.frombuffer(memoryview(counts), "<u8").reshape(PATH_CPUS, -1)
         totals = dict(zip(_ENTERED_NAMES, words.sum(axis=0).tolist(), strict=False))
         by_part = {part: totals[part] for part in _COUNTED if part in self._choice.parts}
