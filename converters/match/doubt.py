@@ -392,6 +392,8 @@ def free_tags(m: Machine) -> None:
     at: int64
     t: Tag
     g: Tags
+    if not m.tags:  # the machine was never complete
+        return
     for at in range(m.tags.mask + 1):
         t = cython.cast(Tag, m.tags.entries[at].what)
         if t and t.group:

@@ -715,7 +715,7 @@ def pieces_in(m: Machine, d: Device, sector: uint64, end: uint64) -> None:
     if d.bios > MANY and not d.is_indexed:
         index_device(m, d)
     if d.is_indexed:
-        if end > 0:
+        if end > sector:  # not so of a request without data, whose sector is the last number
             find_in(m, d.pieces, 0, end - 1, sector + 1, ANYWHERE)
         return
     while life:

@@ -281,9 +281,10 @@ def _cause_of(name: str, caller: Caller) -> tuple[_Cause, dict[str, Any]]:
             ns[one.pid == caller.call.name["pid"], one.process] += one.ns
         [((own, ran), longest)] = ns.most_common(1) or [((False, ""), 0)]
         share = longest / max(whole, longest, 1)
-        if ran and share >= RAN_SHARE:
+        if ns and share >= RAN_SHARE:
             who = "its own other threads" if own else ran
-            words = f"{cause.words} ({percent(share)} of that {who} ran instead)"
+            said = f" ({percent(share)} of that {who} ran instead)" if ran else ""
+            words = f"{cause.words}{said}"
             figures = {"ran": ran, "ran_own": own, "ran_share": round(share, 6)}
             return replace(cause, words=words), figures
     if name == "limit":

@@ -25,7 +25,7 @@ from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
-from biotrail.converters.events.path_tables import Calls, Commits, Waits
+from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, Tasks, WaitCause
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
@@ -126,9 +126,12 @@ class CallBlame:
 
     def add(self, window: Lifecycles) -> int:
         """Return the earliest time (ns) of which requests are still needed."""
-        path = window.path
-        if path is None:
-            return FAR
+        if window.path is not None:
+            self._take(window, window.path)
+        began = self._commits.flushing
+        return int(began[began != NEVER].min(initial=FAR))
+
+    def _take(self, window: Lifecycles, path: PathTables) -> None:
         calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
         if self._trial is not None:
             self._trial.add_calls(calls)
@@ -146,8 +149,6 @@ class CallBlame:
         self._ready = np.concatenate([self._ready, new])
         held = path.held.take((path.held.entry != NEVER) & (path.held.held != NEVER))
         self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
-        began = self._commits.flushing
-        return int(began[began != NEVER].min(initial=FAR))
 
     def add_cells(self, ios: Ios, cells: I64) -> None:
         called = np.flatnonzero(ios.entry != NEVER)

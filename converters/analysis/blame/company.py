@@ -57,7 +57,11 @@ class AwaitedCommits:
     culprit: I64
 
     def name(self, numbers: I64, tid: I64, queue: I64, rows: Bool, codes: tuple[I64, I64]) -> None:
-        """Give the journals' bios (rows) the parties that waited for their commits, in place."""
+        """Give the journals' bios (rows) the parties that waited for their commits, in place.
+
+        A bio's number decides, which is the same however a log is cut; multiples of the golden
+        ratio spread evenly.
+        """
         spread = numbers.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
         mine = np.flatnonzero(rows)

@@ -98,8 +98,9 @@ class Depth:
     def update(self, begin: int, end: int, up: I64, down: I64) -> None:
         """up, down: ns of beginnings and ends, ascending; what is before `begin` counts there.
 
-        What is after `end`, as times of damaged records can be, counts at the end. Depths below 0
-        (an end whose beginning is not known) count as 0, but are kept as they are.
+        What is after `end`, as times of damaged records can be, counts at the end. An I/O that
+        ends when another begins is not in flight any more. Depths below 0 (an end whose beginning
+        is not known) count as 0, but are kept as they are.
         """
         edges = np.zeros(0, np.int64)  # where intervals begin, after `begin`
         up, down = (np.ascontiguousarray(np.minimum(at, end)) for at in (up, down))

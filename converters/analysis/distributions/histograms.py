@@ -92,10 +92,12 @@ class Histogram:
         self.total += int(values.sum())
         slots = self.scale.slots(values)
         size = int(slots.max()) + 1
-        self.counts = np.pad(self.counts, (0, max(size - len(self.counts), 0)))
+        if size > len(self.counts):
+            self.counts = np.pad(self.counts, (0, size - len(self.counts)))
         self.counts += np.bincount(slots, minlength=len(self.counts))
         if columns is not None:
-            self.cells = np.pad(self.cells, ((0, max(size - len(self.cells), 0)), (0, 0)))
+            if size > len(self.cells):
+                self.cells = np.pad(self.cells, ((0, size - len(self.cells)), (0, 0)))
             np.add.at(self.cells, (slots, columns), 1)
 
     def merge_columns(self, together: int) -> None:

@@ -173,7 +173,7 @@ def _samples(
     stage = stages.stage
     owner = np.empty(len(stages), np.int64)
     found = loops.owners(table.number, np.ascontiguousarray(stages.owner), owner)
-    if found < len(stages):  # the table or the stages are not in the order of the numbers
+    if found < len(stages):  # the stages are not in the order of the numbers
         first = np.flatnonzero(np.diff(stages.owner, prepend=NEVER))
         row = np.searchsorted(table.number, stages.owner[first])
         owner = np.repeat(row, np.diff(first, append=len(stages)))

@@ -147,7 +147,7 @@ class _Set:
                 stream.write(data)
         except FileExistsError as error:
             raise OutputError(
-                f"{path}: exists already; remove it, or give another prefix"
+                f"{path}: exists already; remove it, or give another directory"
             ) from error
         except OSError as error:
             why = error.strerror or error

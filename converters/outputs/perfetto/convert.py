@@ -244,7 +244,7 @@ class _Converter:
             if len(pairs):
                 at = int(np.argmax(pairs.end - pairs.start))
                 span = int(pairs.start[at]), int(pairs.end[at])
-                self._longest_pair = max(self._longest_pair, span, key=np.ptp)
+                self._longest_pair = max(self._longest_pair, span, key=_length)
             beside.append(pairs)
         if self._with_path and self._detail.requests:
             beside.append(self._interrupts.interrupts(window))
@@ -308,7 +308,7 @@ class _Converter:
         Without I/O it is around the longest pair of events or life, if there is any. As attribute
         `view` it is the log's last packet, where readers look for it.
         """
-        begin, end = max(self._longest_pair, self._lives.longest, key=np.ptp)
+        begin, end = max(self._longest_pair, self._lives.longest, key=_length)
         slowest = self._slowest.kept[:1]
         for one in slowest:
             begin, end = one.start, one.end
@@ -420,6 +420,10 @@ def convert_parts(
     if part is not None:
         part.finish()
     return summaries
+
+
+def _length(span: tuple[int, int]) -> int:
+    return span[1] - span[0]  # below 0: of a damaged pair
 
 
 def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:

@@ -264,9 +264,8 @@ class CounterWriter:
         """Write samples of a device's counter, on a packet sequence of its own, and count them."""
         if not len(times):
             return
-        if (
-            name in LATENCIES
-        ):  # in µs, which the UI does not scale; at least 1, as 0 stands for none
+        # In µs, which the UI does not scale; at least 1, as 0 stands for none.
+        if name in LATENCIES:
             values = np.maximum(np.rint(values / 1e3), values > 0)
         stream = self._stream_of.get((name, dev))
         if stream is None:

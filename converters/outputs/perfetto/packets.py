@@ -129,13 +129,14 @@ class PacketFile:
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
         """Write packets, on the log's own sequence where they do not say which."""
-        trace = Trace(packet=packets)
-        for packet in trace.packet:
+        encoded = []  # one by one: a Trace of all would copy them
+        for packet in packets:
             if not packet.trusted_packet_sequence_id:
                 packet.trusted_packet_sequence_id = self._sequence
             if not packet.sequence_flags:
                 packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-        self.write(trace.SerializeToString())
+            encoded.append(Trace(packet=[packet]).SerializeToString())
+        self.write(b"".join(encoded))
 
     def write(self, data: bytes | memoryview) -> None:
         """Write encoded packets, `Trace.packet` fields one after the other; may be empty."""

@@ -158,7 +158,7 @@ class BlockMaker:
         slices.text("kind", names)
         slices.put("count", table.count, table.count >= 0)
         if self._host and len(slices):
-            slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
+            slices.text("host", np.full(len(slices), self._strings.id(self._host)))
         return slices
 
     def in_flight(self, category: str, table: R) -> Slices:
@@ -407,7 +407,7 @@ class BlockMaker:
         slices.true("own", table.own)
         slices.true("doubtful", table.doubtful)
         if self._host and len(slices):
-            slices.text("host", self._strings.ids(np.zeros(len(slices)), lambda _: self._host))
+            slices.text("host", np.full(len(slices), self._strings.id(self._host)))
 
     def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
         """Add to the slices of `others` (n,) what tells how an I/O is out of the usual."""

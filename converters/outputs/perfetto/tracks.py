@@ -186,8 +186,9 @@ class ClockBook:
         snapshot.clocks.add(clock_id=clock_id, timestamp=at, is_incremental=incremental)
         for clock, time in self.at(at):
             snapshot.clocks.add(clock_id=clock, timestamp=time)
-        if self.clock == MONOTONIC if self.aligned else self.offset is None:
-            snapshot.primary_trace_clock = MONOTONIC  # `clock` is it, or no BOOTTIME is known
+        without_boottime = self.clock == MONOTONIC if self.aligned else self.offset is None
+        if without_boottime:
+            snapshot.primary_trace_clock = MONOTONIC
         return snapshot
 
 

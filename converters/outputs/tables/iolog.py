@@ -68,6 +68,7 @@ def write(
         ready = bios.queue < edge
         held = [bios.take(~ready)]
         writer.write(bios.take(ready))
+        del bios, ready, window  # not beside the next window
     writer.write(Bios.concatenate([Bios.none(), *held]))
     return writer.summary
 

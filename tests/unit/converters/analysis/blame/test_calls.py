@@ -151,6 +151,28 @@ def test_a_commit_is_whose_data_it_writes(tmp_path: Path, window: int) -> None:
     assert part(one, Kind.OTHER, "backup") == pytest.approx(0.9 * waited, rel=0.02)
 
 
+@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
+def test_a_long_commit_is_of_others_also_where_windows_have_no_calls(
+    tmp_path: Path, window: int
+) -> None:
+    # GIVEN a commit of five seconds, in which another one writes all the time, without a call
+    log = made()
+    begin, second = 2000 * MS, 1000 * MS
+    for at in range(0, 800 * MS, 20 * MS):
+        log.request(at, at + 300 * US, tid=JOURNAL, opf=WRITE)
+    flushing, logging, end = begin + MS, begin + 5 * second, begin + 5 * second + MS
+    for at in range(flushing, logging, 2 * MS):
+        log.request(at, at + 1900 * US, tid=WRITER, opf=WRITE)
+    log.commit(1, flushing - 20 * US, flushing - 10 * US, flushing, logging, end, tid=JOURNAL)
+    # WHEN a call has waited for it
+    woken = end + 5 * US
+    log.waits(begin, begin + MS, woken, woken + US, READER, stack=8, waker=JOURNAL)
+    log.returns(begin, woken + 2 * US, READER, number=FSYNC, blocked=woken - begin - MS)
+    # THEN it waited for the writer, however the log was read
+    one = calls_of(written(log, tmp_path), window)["app", "fsync"]
+    assert part(one, Kind.OTHER, "backup") > 4900 * MS
+
+
 @pytest.mark.parametrize("window", [1, 30])
 def test_calls_add_up_and_windows_make_no_difference(tmp_path: Path, window: int) -> None:
     # GIVEN a log with all parts of the path
