@@ -261,7 +261,8 @@ class Trace:
                 self.context.header, self.account.followed, not self.by_intervals
             )
         for fresh, result, begin, end in self._windows(events, tells_events=on_window is not None):
-            final = begin == end and not len(fresh)
+            # (The window before the last can be as short, and without new events, too.)
+            final = begin == end and not len(fresh) and not len(result.open_bios)
             result.sites = site_tables(fresh, self.tasks)
             if lives is not None:
                 result.sites = lives.joined(result.sites, result, end, final)

@@ -38,7 +38,8 @@ from tests.support.record_command import SECONDS, biotrail, started
 from tests.support.system_traces import SystemTrace
 from tests.support.traced_events import SCHED, add_all, events, script
 
-pytestmark = [pytest.mark.usefixtures("needs_bpf")]
+pytestmark = [pytest.mark.usefixtures("needs_bpf"), pytest.mark.alone]
+"""Alone: all tools record whatever the machine does, and one that gets no CPU loses events."""
 
 _MOST_TRIES = 10
 _LESS = "perf recorded less than ftrace, and does not say so"
