@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The column of `Events` with what is known of the path: an index into a table, for each event.
 
-A row of the table has some 200 bytes, and most events have none: the index alone is copied with
+A row of the table has 230 bytes, and most events have none: the index alone is copied with
 them.
 """
 

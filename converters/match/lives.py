@@ -40,7 +40,8 @@ free: Any = None
 memcpy: Any = None
 memset: Any = None
 realloc: Any = None
-"""Of C's library."""
+size_of: Any = None
+"""Of C's library, and its sizeof."""
 begin_task: Any = None
 """setjmp: 0; once more, not 0, when `give_task_up` was called."""
 give_task_up: Any = None
@@ -50,11 +51,6 @@ give_task_up: Any = None
 def struct(cls: type[_Class]) -> type[_Class]:
     """Mark a class as a C struct; its name then stands for a pointer to one."""
     return cls
-
-
-def size_of(cls: type[Any]) -> int:
-    """Return the bytes of a struct."""
-    raise NotImplementedError(cls)
 
 
 @struct

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from biotrail.recorder.host import cgroups
-from biotrail.recorder.notes.hotplug import Watch
+from biotrail.recorder.notes.hotplug import Schedule, Watch
 from biotrail.recorder.schema.payloads import CpusNote
 
 PERIOD_NS = 500_000_000
@@ -27,7 +27,7 @@ class CpuWatch(Watch):
     def __init__(self, proc: Path = Path("/proc")) -> None:
         super().__init__(PERIOD_NS)
         self._proc = proc
-        self._walked = Watch(_WALK_NS)
+        self._walked = Schedule(_WALK_NS)
         self._root = hierarchy(proc)
         self._groups = self._find()
         self._since = time.monotonic_ns()

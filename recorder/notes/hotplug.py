@@ -3,6 +3,7 @@
 
 import os
 import time
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 from biotrail.recorder.host import devices
@@ -37,8 +38,8 @@ def fingerprint() -> dict[str, str]:
     return sequence_numbers
 
 
-class Watch:
-    """Something that is looked at again and again, for notes. Times are ns of CLOCK_MONOTONIC."""
+class Schedule:
+    """When to look at something again. Times are ns of CLOCK_MONOTONIC."""
 
     def __init__(self, period_ns: int, *, at_once: bool = False) -> None:
         """`at_once`: first due now; else after a period, as the log's header has the state."""
@@ -48,17 +49,21 @@ class Watch:
     def due(self, now_ns: int, /) -> bool:
         return now_ns >= self._next
 
+    def schedule_next(self, began_ns: int) -> None:
+        """Set the time of the next look, after one that took from `began_ns` until now."""
+        now = time.monotonic_ns()
+        self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
+
+
+class Watch(Schedule, ABC):
+    """Something that is looked at again and again, for notes."""
+
+    @abstractmethod
     def changes(self) -> Note | None:
         """Look, plan the next look, and return a note of what is new or changed; None: nothing.
 
         What is gone is not reported. Raises OSError.
         """
-        raise NotImplementedError
-
-    def schedule_next(self, began_ns: int) -> None:
-        """Set the time of the next look, after one that took from `began_ns` until now."""
-        now = time.monotonic_ns()
-        self._next = now + max(self._period, (now - began_ns) * COST_SHARE)
 
 
 class DeviceWatch(Watch):

@@ -23,8 +23,10 @@ AS_TEXT = {"context-info": "1", "irq-info": "1"} | dict.fromkeys(
     ("bin", "hex", "raw", "fields", "stacktrace", "userstacktrace", "latency-format"), "0"
 )
 """Options of a new instance, which has whatever the root has: its blk tracer writes in binary."""
-NOT_A_DEVICES = ("block_plug", "block_unplug", "block_dirty_buffer", "block_touch_buffer")
-"""Events without a device, or of buffers, which can be very many: no bio needs them."""
+BUFFERS = ("block_dirty_buffer", "block_touch_buffer")
+"""Events of buffers, which can be very many: no bio needs them."""
+NOT_A_DEVICES = ("block_plug", "block_unplug", *BUFFERS)
+"""Events without a device, too."""
 
 
 class NoTracerError(OSError):
@@ -134,7 +136,7 @@ def perf_block_events() -> str:
     """
     with tracefs() as root:
         names = sorted(path.name for path in (root / "events" / "block").glob("block_*"))
-    return ",".join(f"block:{name}" for name in names if not name.endswith("_buffer"))
+    return ",".join(f"block:{name}" for name in names if name not in BUFFERS)
 
 
 def enable_block_events(instance: Path) -> None:

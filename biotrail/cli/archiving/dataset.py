@@ -159,7 +159,7 @@ def _write_tables(
             }
             for partitions in made.values():
                 partitions.close(facts)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: no part of a dataset stays
         for partitions in made.values():
             partitions.abandon()
         raise

@@ -29,7 +29,7 @@ def in_thread(stream: BinaryIO) -> Iterator[BinaryIO]:
     try:
         yield cast(BinaryIO, writer)
         writer.pieces.put(writer.piece)
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: or the thread would end the stream
         writer.given_up = True
         raise
     finally:

@@ -161,7 +161,7 @@ class Connection:
                     response = plain(HTTPStatus.NOT_IMPLEMENTED, text)
             except BadRequestError as error:
                 response = plain(*error.args)
-            except Exception as error:
+            except Exception as error:  # the server outlives a fault of one answer
                 status = HTTPStatus.INTERNAL_SERVER_ERROR
                 response = plain(status, str(error) or type(error).__name__)
             self._begin(response, with_body, now)

@@ -64,7 +64,7 @@ def write(
         for files in sets.values():  # blkparse stops at the first missing file
             for cpu in set(range(max(files.paths, default=0))) - set(files.paths):
                 files.append(cpu, b"")
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: no part of a set stays
         for files in sets.values():
             for path in files.paths.values():
                 path.unlink(missing_ok=True)

@@ -103,7 +103,7 @@ class Archive:
         self._quiet.enter_context(_quiet())
         try:
             self._open()
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: no part of an archive stays
             self.abandon()
             raise
 

@@ -282,7 +282,7 @@ def convert(
             del window  # not kept while the next is made
         summary = conversion.end()
         archive.close()
-    except BaseException:
+    except BaseException:  # Ctrl-C, too: no part of an archive stays
         archive.abandon()
         raise
     return summary

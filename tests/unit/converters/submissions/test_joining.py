@@ -2,13 +2,17 @@
 """Requests of io_uring and aio, joined from their bios, completions and calls."""
 
 import io
+from collections.abc import Iterator
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
 
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
 from biotrail.converters.events.tables import NEVER
+from biotrail.converters.pipeline import Trace
 from tests.support.stack_logs import START
 from tests.support.submission_logs import (
     AIO,
@@ -120,6 +124,22 @@ def test_windows_do_not_change_submissions(cut: int) -> None:
     # WHEN it is read THEN the rows are the same
     for field in fields(Submissions):
         assert np.array_equal(getattr(whole, field.name), getattr(parts, field.name)), field.name
+
+
+def test_an_empty_window_before_the_last_one_does_not_end_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # GIVEN a log whose window before the last has neither events nor length, as a reader may give
+    whole, events = rows_of(sample()), Trace.events
+
+    def with_another(trace: Trace, *given: Any, **how: Any) -> Iterator[tuple[Events, int]]:
+        for window in events(trace, *given, **how):
+            yield window
+        yield Events.empty(), window[1]
+
+    # WHEN it is read while a bio is in flight THEN its request has all that completed it
+    monkeypatch.setattr(Trace, "events", with_another)
+    assert times(rows_of(sample())) == times(whole)
 
 
 @pytest.mark.parametrize(
