@@ -224,13 +224,15 @@ def wait_for(event: threading.Event, seconds: float) -> bool:
 def wait(server: TraceServer, goes_on: bool = False) -> None:
     """Wait until the trace was fetched, or Ctrl-C; goes_on: for Ctrl-C alone."""
     end = threading.Event() if goes_on else server.fetched
-    printed, told = 0, False
+    printed, ended, told = 0, False, False
     try:
-        while not wait_for(end, 0.2):
+        while not ended:
+            ended = wait_for(end, 0.2)
+            # After the wait, even the last one: a refusal just before the fetch is told, too.
             for why in server.refused[printed:]:
                 say(f"refused a request: {why}", err=True)
                 printed += 1
-            if server.fetched.is_set() and not told:
+            if goes_on and server.fetched.is_set() and not told:
                 say("the UI has the trace, and is served until Ctrl-C")
                 sys.stdout.flush()
                 told = True

@@ -70,12 +70,13 @@ def test_a_foreign_file_is_a_clear_error(tmp_path, cli):
 
 
 def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
-    # GIVEN a trace, and a client that waits for its server to come up
+    # GIVEN a trace, and a client that is refused and fetches it as soon as its server is up
     path = tmp_path / "disk.pftrace"
     path.write_bytes(TRACE)
     got, clients = [], []
 
     def fetch(server):
+        ask(server, origin="https://evil.example")
         got.append(ask(server)[1])
 
     with pytest.MonkeyPatch.context() as patch:
@@ -96,6 +97,8 @@ def test_view_prints_the_address_and_ends_when_it_was_fetched(tmp_path, cli):
     assert f"open {UI}/#!/?url=http://127.0.0.1:" in done.out
     assert "/disk.pftrace\n" in done.out
     assert got == [TRACE]
+    # AND what was refused just before is told, too
+    assert done.err == "refused a request: origin https://evil.example\n"
 
 
 IDLE = 5
