@@ -77,7 +77,7 @@ def path_tables(calls_path):
 def test_every_documented_query_runs(tables, path_tables, page):
     # GIVEN a trace of two hosts, and one with system calls
     found = queries(page)
-    assert len(found) >= 5
+    assert len(found) >= 3
     # WHEN the page's queries run / THEN none fails
     for text in found:
         tables.rows(text)
