@@ -35,7 +35,7 @@ from biotrail.converters.lifecycles.own_io import (
     without_own,
 )
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.match.building import MatchingBuilder
+from biotrail.converters.match.tables import Matcher
 from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
@@ -330,7 +330,7 @@ class Trace:
             return
         first = 0 if self.span is None else self.span.begin
         known = self.context, self.tasks, self.stacks
-        matching = MatchingBuilder(
+        matcher = Matcher(
             *known, begin=first, by_intervals=self.by_intervals, tells_events=tells_events
         )
         begin, end, lost = -1, -1, -1
@@ -342,12 +342,12 @@ class Trace:
             if self.by_intervals and until is not None:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
                 losses = self._losses.all().end
-                matching.matcher.lose(losses[losses > lost])
+                matcher.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
             before = None if until is None else end - SETTLE_NS
-            result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
+            result = matcher.build(fresh, settle_ns=SETTLE_NS, before=before)
             if self.by_intervals:
-                self.account.pairing = matching.matcher.pairing()
+                self.account.pairing = matcher.pairing()
             if self.by_intervals and not self.context.records_bios:
                 from biotrail.converters.lifecycles.standing import with_standing
 

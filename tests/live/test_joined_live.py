@@ -11,7 +11,7 @@ import pytest
 
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.match.building import Matched
+from biotrail.converters.match.tables import Matched
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
