@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.events import Events
@@ -203,11 +204,10 @@ class Matched(Result):
         order = by_request[np.argsort(number[by_request], kind="stable")]
         first = np.searchsorted(number[order], request)
         count = np.searchsorted(number[order], request, side="right") - first
-        rows = np.repeat(first - (np.cumsum(count) - count), count) + np.arange(count.sum())
         found = Histories(
             np.concatenate([np.repeat(bio, count), number[own]]),
             np.concatenate([np.repeat(request, count), np.full(len(own), NEVER, np.int64)]),
-            np.concatenate([event[order[rows]], event[own]]),
+            np.concatenate([event[order[spread(first, count)]], event[own]]),
         )
         events = self.behind.at(found.event)
         order = np.argsort(events.ts, kind="stable")

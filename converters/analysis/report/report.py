@@ -23,7 +23,7 @@ from biotrail.converters.analysis.distributions.groups import (
     merged,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
+from biotrail.converters.analysis.distributions.samples import COUNTERS, samples_of
 from biotrail.converters.analysis.figures import (
     Summary,
     as_row,
@@ -143,7 +143,7 @@ class Reporter:
                 f"the log has more than {MOST_INTERVALS:,} intervals of {self._interval / 1e9:g} "
                 f"s: give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
             )
-        bios = of_bios(window.bios, window.bio_stages, self._context)
+        bios = samples_of(window.bios, window.bio_stages, self._context)
         lower = queued_below(window)
         ways = [(self.bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
@@ -155,7 +155,7 @@ class Reporter:
             ways = [(groups, np.where(lower, LEFT_OUT, codes)) for groups, codes in ways]
             ways.append((self._lower, np.where(lower, bios.place, LEFT_OUT)))
         add_to_all(bios, [*ways, *each])
-        requests = of_requests(window.requests, window.request_stages, self._context)
+        requests = samples_of(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(self.requests, requests.place)])
         if self._timeline is not None:
             self._timeline.add(window, bios, lower)
