@@ -29,7 +29,7 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.losses import Losses, mark_lost, mark_unended
+from biotrail.converters.lifecycles.losses import Losses, loss_windows, mark_lost
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     without_own,
@@ -341,7 +341,7 @@ class Trace:
                 begin, end = self._begin_of(fresh, begin), until
             if self.by_intervals and until is not None:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
-                losses = self._losses.all().end
+                losses = loss_windows(self.reader.losses, self.reader.damaged).end
                 matcher.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
             before = None if until is None else end - SETTLE_NS
@@ -440,11 +440,9 @@ class Trace:
         if self.include_ambiguous:
             for table in (result.bios, result.requests, result.open_bios, result.open_requests):
                 table.doubtful[:] = False
-        loss = self._losses.all()
-        mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
-        mark_lost(result.requests, result.requests.start, loss)
+        loss = loss_windows(self.reader.losses, self.reader.damaged)
         for table in (result.bios, result.requests):
-            mark_unended(table, by_intervals=self.by_intervals)
+            mark_lost(table, loss, by_intervals=self.by_intervals)
         first = 0 if self.span is None else self.span.begin
         result.count_events(self.account, first, self.own_io)
         if self.span is not None:

@@ -250,25 +250,45 @@ class Matcher:
     def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Matched:
         """Take in a window's new events; return the tables of what was over before a time (ns).
 
-        None: no window follows, and all that is open is closed. settle_ns: as for `take`.
+        None: no window follows, and all that is open is closed. fresh: later than all before, with
+        numbers that ascend by 1. settle_ns: how long what is over waits for late events before its
+        rows are written.
         """
+        context = self._context
+        self._machine.know(
+            {
+                dev: (
+                    [context.disk_of(lower) for lower in context.lower_devices(dev)],
+                    entry["disk"] if entry.get("disk", dev) != dev else NEVER,
+                    NEVER if entry.get("start") is None else entry["start"],
+                    (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
+                    entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+                    entry.get("queue", {}).get("nr_hw_queues") == 1,
+                )
+                for dev, entry in context.devices.items()
+            }
+        )
         cut = int(np.searchsorted(fresh.ts, self._begin))
         counted = fresh
         if cut:
-            self.take(fresh.take(slice(None, cut)), settle_ns)
+            self._machine.take(fresh.take(slice(None, cut)), settle_ns)
             self._machine.device_counts()  # not counted
             counted = fresh.take(slice(cut, None))
         if len(counted):
             self._first_counted = min(self._first_counted, int(counted.number[0]))
-        used = self.take(counted, settle_ns)
-        rows = self.rows(before)
+        used: U8 = self._machine.take(counted, settle_ns)  # whether each names a bio or request
+        if before is None:
+            self._machine.close()
+        else:
+            self._machine.settle(before)
+        rows = self._rows()
         self._machine.show_open()
         still = self._rows()
         behind = Behind(self._kept, fresh)
         path = self._path(fresh, behind, rows, still)
         # Kept are the events of what is open of which something will be asked.
         asked = [np.zeros(0, np.int64)]
-        if self._context.path_parts or path is not None:
+        if context.path_parts or path is not None:
             asked.append(_asked(still))
         if self._tells_events:
             asked.append(still.mentions["event"][still.mentions["what"] != NEVER])
@@ -322,29 +342,6 @@ class Matcher:
             open_held=of_path.held_bios(events, self._tasks, still.bios.number, flying),
         )
 
-    def take(self, events: Events, settle_ns: int) -> U8:
-        """Take in events that are later than all before; their numbers ascend by 1.
-
-        Return per event whether it names a bio or request, 0 or 1. settle_ns: how long what is over
-        waits for late events before its rows are written.
-        """
-        context = self._context
-        self._machine.know(
-            {
-                dev: (
-                    [context.disk_of(lower) for lower in context.lower_devices(dev)],
-                    entry["disk"] if entry.get("disk", dev) != dev else NEVER,
-                    NEVER if entry.get("start") is None else entry["start"],
-                    (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
-                    entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
-                    entry.get("queue", {}).get("nr_hw_queues") == 1,
-                )
-                for dev, entry in context.devices.items()
-            }
-        )
-        used: U8 = self._machine.take(events, settle_ns)
-        return used
-
     def lose(self, ends: I64) -> None:
         """Take in until when records were lost (ns), of losses that were not told before.
 
@@ -357,18 +354,8 @@ class Matcher:
         count, same, most, spans = self._machine.pairing()
         return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
-    def rows(self, before: int | None) -> Rows:
-        """Return the rows since the last call; None: the log is over, and all that is left ends.
-
-        before: also of what was over before this time (ns).
-        """
-        if before is None:
-            self._machine.close()
-        else:
-            self._machine.settle(before)
-        return self._rows()
-
     def _rows(self) -> Rows:
+        """Return the rows that the machine wrote since the last call."""
         found: list[dict[str, Any]] = []
         # One table's rows after the other's, as they and their columns are a window's largest part.
         for at, columns in enumerate(TABLES):

@@ -72,6 +72,10 @@ if TYPE_CHECKING:
     from biotrail.converters.analysis.report.path import PathFigures
 
 
+Places = dict[int, Group]
+"""Place (as in Samples.place, or OTHERS) → group."""
+
+
 class Reporter:
     """Adds up a log's windows, in order, and makes a report of the sums.
 
@@ -126,8 +130,8 @@ class Reporter:
         """ns: where the first window with events begins; -1 before."""
 
     @property
-    def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (or OTHERS) → group; not copies where no device is stacked."""
+    def groups(self) -> tuple[Places, Places]:
+        """(bios, requests) by place; not copies where no device is stacked."""
         bios = merged_by_code(self.bios.by_code, self._lower.by_code)
         return bios, self.requests.by_code
 
@@ -208,7 +212,7 @@ class Reporter:
         total = operation_report({}, submitted.values(), requests.values(), span, context)
         every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
-        devices = self._device_reports(trace, span)
+        devices = self._device_reports(bios, requests, trace, span)
         own = {STAGE_NAMES[stage]: ns for stage, ns in recorder_ns([trace.reader.end]).items()}
         sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
         for group in chain(*lists.values(), *((one.bios, one.requests) for one in sums)):
@@ -289,9 +293,10 @@ class Reporter:
         with_shares(found)
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
-    def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
+    def _device_reports(
+        self, bios: Places, requests: Places, trace: Trace, span: int
+    ) -> list[DeviceReport]:
         """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
-        bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> keys.OP_BITS for place in places} | set(self.devices.by_dev)
         found = []
@@ -421,8 +426,6 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-
-Places = dict[int, Group]
 
 
 def group_report(name: keys.Name, group: Group, span_ns: int, context: Context) -> GroupReport:
