@@ -2,8 +2,7 @@
 """Loss windows of a log, and the bios and requests in flight while records were lost."""
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -15,8 +14,6 @@ from biotrail.converters.events.tables import (
     LossWindows,
     Requests,
 )
-from biotrail.converters.inputs.log import Source
-from biotrail.converters.lifecycles.cutting import Span
 from biotrail.recorder.schema.records import RECORDS
 
 _MAX_NS = 1 << 62
@@ -81,39 +78,3 @@ def mark_lost(table: Bios | Requests, loss: LossWindows, *, by_intervals: bool) 
     if isinstance(table, Requests):
         unended &= table.absorbed_by == NEVER
     table.gone[unended & (by_intervals | (table.certainty == Certainty.LOST))] = FAR
-
-
-Window = TypeVar("Window", bound=dict[str, Any])
-
-
-class Losses:
-    """The loss windows and damaged chunks of one log, as its reader meets them."""
-
-    def __init__(self, reader: Source) -> None:
-        self._reader = reader
-        self._loss = 0
-        self._damage = 0
-
-    def overlapping(self, windows: list[Window], span: Span | None) -> list[Window]:
-        """Return the windows that overlap a span; None: all."""
-        if span is None:
-            return windows
-        return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
-
-    def fresh(self, span: Span | None) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call, cut to the span."""
-        losses = self._reader.losses[self._loss :]
-        damaged = self._reader.damaged[self._damage :]
-        self._loss += len(losses)
-        self._damage += len(damaged)
-        found = loss_windows(losses, damaged)
-        if span is None:
-            return found
-        found = found.take((found.start < span.end) & (found.end >= span.begin))
-        start, end = np.maximum(found.start, span.begin), np.minimum(found.end, span.end)
-        return replace(found, start=start, end=end)
-
-    def forgotten(self, losses: int, damaged: int) -> None:
-        """Take note that the reader has dropped so many of its oldest, which were returned."""
-        self._loss -= losses
-        self._damage -= damaged

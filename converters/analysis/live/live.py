@@ -204,7 +204,9 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            self._losses.forgotten(*self.source.forget())
+            losses, damaged = self.source.forget()
+            self._told_losses -= losses
+            self._told_damage -= damaged
             del self.source.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]
