@@ -30,8 +30,8 @@ from biotrail.converters.analysis.distributions.samples import samples_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
 from biotrail.converters.analysis.figures import as_row, stage_times
 from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
-from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.calls.pending import FirstBios
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import Calls, PathTables
