@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.distinct import names_of
@@ -420,10 +421,8 @@ def _asked(rows: Rows) -> I64:
 
 def _places(events: Events, numbers: I64) -> I64:
     """Return the row of each event, by number; -1: it is not there. events: sorted by number."""
-    if not len(events):
-        return np.full(len(numbers), -1, np.int64)
-    at = np.minimum(np.searchsorted(events.number, numbers), len(events) - 1)
-    return np.where(events.number[at] == numbers, at, -1)
+    row, known = rows_of(events.number, numbers)
+    return np.where(known, row, -1)
 
 
 def _of_own_alone(mentions: dict[str, Any]) -> I64:

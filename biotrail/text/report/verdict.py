@@ -392,32 +392,42 @@ def _operations(report: Report) -> Iterator[Sentence]:
         yield Sentence("split", text, f"max_sectors_kb; {READING}, Splits", figures)
 
 
-def _flushes(report: Report) -> Iterator[Sentence]:
-    """Flushes are FLUSH_SHARE or more of a device's time; the device with most of it is named."""
-    found = []
+def _devices(report: Report) -> Iterator[Sentence]:
+    """Flushes that are FLUSH_SHARE of a device's time; no device active for ACTIVE_SHARE of it."""
+    flushing, activity = [], []
     for device in upper_devices(report):
         parts = time_by_part(device.operations)
         ns, total_ns = parts["flush"], sum(parts.values())
         if device.flushes and device.flushes.requests and ns and ns >= FLUSH_SHARE * total_ns:
-            found.append((ns, total_ns, device.device, device.flushes))
-    if not found:
-        return
-    ns, total_ns, name, flushes = max(found, key=lambda one: one[:3])
-    each = f"{flushes.bios_per_request:.3g}"
-    lasted = f" of {units.duration(flushes.time.mean)} on average" if flushes.time.count else ""
-    text = (
-        f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
-        f"time: {units.plural(flushes.requests, 'request')}{lasted}, "
-        f"with {each} waiting {'bio' if each == '1' else 'bios'} for each"
-    )
-    figures = {
-        "device": name,
-        "share": round(ns / total_ns, 6),
-        "count": flushes.requests,
-        "bios_per_request": round(flushes.bios_per_request, 6),
-        "mean_ns": round(flushes.time.mean, 3) if flushes.time.count else None,
-    }
-    yield Sentence("flushes", text, f"who calls fsync, and how often: {READING}, flush", figures)
+            flushing.append((ns, total_ns, device.device, device.flushes))
+        depth = device.queue.high or device.queue
+        if span := depth.active_ns + depth.idle_ns:
+            activity.append((depth.active_ns / span, device.device))
+    if flushing:
+        ns, total_ns, name, flushes = max(flushing, key=lambda one: one[:3])
+        each = f"{flushes.bios_per_request:.3g}"
+        known = flushes.time.count
+        lasted = f" of {units.duration(flushes.time.mean)} on average" if known else ""
+        text = (
+            f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
+            f"time: {units.plural(flushes.requests, 'request')}{lasted}, "
+            f"with {each} waiting {'bio' if each == '1' else 'bios'} for each"
+        )
+        figures: dict[str, Any] = {
+            "device": name,
+            "share": round(ns / total_ns, 6),
+            "count": flushes.requests,
+            "bios_per_request": round(flushes.bios_per_request, 6),
+            "mean_ns": round(flushes.time.mean, 3) if known else None,
+        }
+        next_ = f"who calls fsync, and how often: {READING}, flush"
+        yield Sentence("flushes", text, next_, figures)
+    if activity and max(activity)[0] < ACTIVE_SHARE:
+        share, name = max(activity)
+        others = ", other devices for less" if len(activity) > 1 else ""
+        text = f"{name} had I/O in flight for {percent(share)} of the time{others}"
+        figures = {"device": name, "share": round(share, 6)}
+        yield Sentence("mostly-idle", text, "what the programs do between their I/Os", figures)
 
 
 def _tail(report: Report) -> Iterator[Sentence]:
@@ -460,20 +470,6 @@ def _tail(report: Report) -> Iterator[Sentence]:
     return
 
 
-def _idle(report: Report) -> Iterator[Sentence]:
-    """No device was active for ACTIVE_SHARE of the time."""
-    depths = [(device.queue.high or device.queue, device) for device in upper_devices(report)]
-    spans = [(one.active_ns, one.active_ns + one.idle_ns, device.device) for one, device in depths]
-    known = [(busy / whole, name) for busy, whole, name in spans if whole]
-    if not known or max(known)[0] >= ACTIVE_SHARE:
-        return
-    share, name = max(known)
-    others = ", other devices for less" if len(known) > 1 else ""
-    text = f"{name} had I/O in flight for {percent(share)} of the time{others}"
-    figures = {"device": name, "share": round(share, 6)}
-    yield Sentence("mostly-idle", text, "what the programs do between their I/Os", figures)
-
-
 OF_WAITS = {"time", "wait"}
 """Parts of the path of which one shows what programs waited for."""
 MORE = "record --path says which calls waited, and for what: a CPU, a limit, a lock, I/O"
@@ -486,8 +482,8 @@ def verdict(report: Report | None) -> list[Sentence]:
     """Return the sentences of all rules that hold; the first may name an option to see more."""
     if report is None:
         return []
-    ruled = (_totals, _hangs, waits, _blamed, _held, _purpose, _time, _operations, _flushes)
-    said = [one for rule in (*ruled, _tail, _idle) for one in rule(report)]
+    ruled = (_totals, _hangs, waits, _blamed, _held, _purpose, _time, _operations, _devices, _tail)
+    said = [one for rules in ruled for one in rules(report)]
     said.sort(key=lambda one: RULES.index(one.rule))
     if said and report.total.bios.ios and not OF_WAITS & {*report.path_parts}:
         said[0] = replace(said[0], next=f"{said[0].next}; {MORE}")

@@ -56,9 +56,7 @@ class Stacked:
         child_row = np.flatnonzero(bios.parent != NEVER)
         if not len(child_row):
             return
-        parent = bios.parent[child_row]
-        parent_row = np.minimum(np.searchsorted(bios.number, parent), len(bios) - 1)
-        here = bios.number[parent_row] == parent
+        parent_row, here = rows_of(bios.number, bios.parent[child_row])
         self.unmatched += int((~here).sum())
         child_row, parent_row = child_row[here], parent_row[here]
         operation = operations_of(bios, context)[parent_row]
