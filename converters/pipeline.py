@@ -382,7 +382,8 @@ class Trace:
         """As `_windows`, of a light log, whose windows end before the newest events."""
         from biotrail.converters.lifecycles.light import LightBuilder
 
-        light = LightBuilder(self.context, self.tasks)
+        first = 0 if self.span is None else self.span.begin
+        light = LightBuilder(self.context, self.tasks, first)
         begin = end = -1
         for fresh, end in windows:
             self.tasks.add_records(fresh)
@@ -390,16 +391,12 @@ class Trace:
             until = light.take(fresh, end)
             del fresh
             if until > begin:
-                result = light.build(until, final=False)
-                found = [(result.events, result, begin, until)]
-                del result
+                found = [(*light.build(until, final=False), begin, until)]
                 yield found.pop()
                 begin = until
         if begin < end:
-            result = light.build(end, final=False)
-            yield result.events, result, begin, end
-        result = light.build(end, final=True)
-        yield result.events, result, end, end
+            yield *light.build(end, final=False), begin, end
+        yield *light.build(end, final=True), end, end
 
     def _pieces(self, events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
         """Yield (events, end): the log's next events, sorted by time, in windows, as views.
@@ -458,7 +455,7 @@ class Trace:
         self._told_damage += len(damaged)
         loss = loss_windows(losses, damaged)
         first = 0 if self.span is None else self.span.begin
-        result.count_events(self.account, first, self.own_io)
+        result.count_events(self.account, self.own_io)
         if (span := self.span) is not None:
             result = clipped(result, first)
             loss = loss.take((loss.start < span.end) & (loss.end >= span.begin))

@@ -177,17 +177,6 @@ class Account:
             counts[reason] += count
         return counts
 
-    def add_events(self, events: Events, used: Bool) -> None:
-        """Count time-sorted events. used: per event, whether it is part of a lifecycle."""
-        if not len(events):
-            return
-        codes, found = np.unique(events.dev.astype(np.int64) << 8 | events.kind, return_counts=True)
-        devices = {
-            (c >> 8, c & 255): n for c, n in zip(codes.tolist(), found.tolist(), strict=True)
-        }
-        first, last = int(events.ts[0]), int(events.ts[-1])
-        self.add_counts(kind_counts(events, used), devices, first, last)
-
     def add_counts(
         self, counts: I64, devices: dict[tuple[int, int], int], first: int, last: int
     ) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log's windows by the machine: their tables, and what is asked of the events behind them.
+"""A log's windows by the machine.
 
 The machine carries lives from window to window. Events go on only where something is asked of them
 when their life is over: the records of the path beside a Q or C, and those of chosen bios.
@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.calls.keys import rows_of
-from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
-from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.path import ROWS
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     U8,
@@ -31,9 +30,15 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.account import Account, Pairing, kind_counts
+from biotrail.converters.lifecycles.account import Pairing, kind_counts
 from biotrail.converters.lifecycles.operations import request_kinds
-from biotrail.converters.lifecycles.result import FIRST_UNRECORDED, Histories, Owners, Result
+from biotrail.converters.lifecycles.result import (
+    FIRST_UNRECORDED,
+    Behind,
+    Mentions,
+    Owners,
+    Result,
+)
 from biotrail.converters.match import rules
 from biotrail.converters.sites.tables import follows
 from biotrail.recorder.schema.records import (
@@ -41,13 +46,11 @@ from biotrail.recorder.schema.records import (
     Q_FLAG_DEVICE,
     Q_FLAG_FILE,
     Q_FLAG_SWAP,
-    Kind,
 )
 
 if TYPE_CHECKING:
     from biotrail.converters.events.path_tables import PathTables
 
-LATE = int(np.iinfo(np.int64).max)
 PAGE_KINDS = np.zeros(256, dtype=np.uint8)
 """PageKind by the flags of a Q; these have one of the three at most."""
 for _flag, _kind in (
@@ -78,8 +81,6 @@ REQUEST_COLUMNS = {
 EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
 STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
 MENTION_COLUMNS = {"event": "i8", "what": "i8", "is_bio": "?", "number": "i8", "own": "?"}
-"""Events of lives by their numbers. what: kind << 32 | dev_t; NEVER: no event, but a request that
-had the bio `event`."""
 LIFE_COLUMNS = {"is_bio": "?", "object": "u8", "first": "i8", "last": "i8", "number": "i8"}
 TABLES = (
     *(BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS),
@@ -96,7 +97,7 @@ _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 class Rows:
     """What the machine wrote of families: the tables, and what refers to events by their numbers.
 
-    Edges are in no order. `mentions` and `lives`: columns of MENTION_COLUMNS and LIFE_COLUMNS.
+    Edges are in no order. lives: columns of LIFE_COLUMNS.
     """
 
     bios: Bios
@@ -108,118 +109,8 @@ class Rows:
     """Per bio, its Q; NEVER: not recorded."""
     completed_at: I64
     """Per request, its last C; NEVER."""
-    mentions: dict[str, Any]
+    mentions: Mentions
     lives: dict[str, Any]
-
-
-@dataclass
-class Behind:
-    """Events of a window and those kept of earlier ones, by their numbers."""
-
-    kept: Events
-    """Sorted by number."""
-    fresh: Events
-    """Their numbers ascend by 1."""
-
-    def at(self, numbers: I64) -> Events:
-        """Return the events of these numbers, each once, sorted by number; others have none."""
-        numbers = names_of(numbers)
-        fresh, kept = self.fresh, self.kept
-        first = int(fresh.number[0]) if len(fresh) else 0
-        here = numbers[(numbers >= first) & (numbers < first + len(fresh))]
-        found = fresh.take(here - first)
-        if not len(kept):
-            return found
-        earlier = kept.take(np.isin(kept.number, numbers))
-        found = Events.join([earlier, found])
-        if (found.number[1:] < found.number[:-1]).any():  # some came late
-            found = found.take(np.argsort(found.number))
-        return found
-
-
-@dataclass(kw_only=True)
-class Matched(Result):
-    """One window by the machine."""
-
-    span: tuple[int, int]
-    """Times of the first and the last event that is counted; NEVER: there is none."""
-    first_counted: int
-    """Number of the log's first event that is counted."""
-    counts: I64
-    """Events by kind and whether they name a bio or request: (256, 2)."""
-    device_counts: dict[tuple[int, int], int]
-    """Events by disk (dev_t) and kind."""
-    mentions: dict[str, Any]
-    open_mentions: dict[str, Any]
-    """As `mentions`, of what goes on."""
-    lives: dict[str, Any]
-    behind: Behind
-    open_bios_since: int
-    """When the first bio began that goes on (ns); NEVER. Likewise the next."""
-    open_requests_since: int
-
-    def count_events(self, account: Account, begin: int, own_io: bool) -> None:
-        """Add the window's new events; own ones when it is known that they are."""
-        if self.span[0] != NEVER:
-            account.add_counts(self.counts, self.device_counts, *self.span)
-        if not own_io:
-            rows = _of_own_alone(self.mentions)
-            rows = rows[self.mentions["event"][rows] >= self.first_counted]
-            kinds = np.bincount(self.mentions["what"][rows] >> 32).tolist()
-            account.move_to_own({kind: n for kind, n in enumerate(kinds) if n})
-
-    def own_numbers(self) -> tuple[I64, I64]:
-        """As `Result.own_numbers`; open it is of all in flight with what is the recording's own."""
-        ended, flying = self.mentions, self.open_mentions
-        own = [of["event"][_of_own_alone(of)] for of in (ended, flying)]
-        return np.concatenate(own), np.unique(flying["event"][flying["what"] != NEVER])
-
-    def owners(self, kind: str) -> Owners:
-        rows = self.lives["is_bio"] == (kind == "bio")
-        return Owners(*(self.lives[n][rows] for n in ("object", "first", "last", "number")))
-
-    def open_since(self, kind: str) -> int:
-        since = self.open_bios_since if kind == "bio" else self.open_requests_since
-        return LATE if since == NEVER else since
-
-    def histories(self, bios: I64) -> tuple[Histories, Events]:
-        """As `Result.histories`; Trace.lifecycles was given `on_window`."""
-        of = self.mentions
-        event, number, is_bio = of["event"], of["number"], of["is_bio"]
-        named = (of["what"] != NEVER) & (of["what"] >> 32 != Kind.CHAIN)
-        own = np.flatnonzero(named & is_bio & np.isin(number, bios))
-        by_request = np.flatnonzero(named & ~is_bio)
-        # Requests that had one: an event names both, or it is known that they did.
-        at = by_request[np.argsort(event[by_request], kind="stable")]
-        place = np.minimum(np.searchsorted(event[at], event[own]), max(len(at) - 1, 0))
-        both = own[event[at[place]] == event[own]] if len(at) else own[:0]
-        same = at[np.searchsorted(event[at], event[both])]
-        had = np.flatnonzero((of["what"] == NEVER) & np.isin(event, bios))
-        pairs = np.stack(
-            [
-                np.concatenate([number[both], event[had]]),
-                np.concatenate([number[same], number[had]]),
-            ]
-        )
-        bio, request = np.unique(pairs, axis=1)
-        order = by_request[np.argsort(number[by_request], kind="stable")]
-        first = np.searchsorted(number[order], request)
-        count = np.searchsorted(number[order], request, side="right") - first
-        found = Histories(
-            np.concatenate([np.repeat(bio, count), number[own]]),
-            np.concatenate([np.repeat(request, count), np.full(len(own), NEVER, np.int64)]),
-            np.concatenate([event[order[spread(first, count)]], event[own]]),
-        )
-        events = self.behind.at(found.event)
-        order = np.argsort(events.ts, kind="stable")
-        events = events.take(order)
-        # An event that names bio and request is listed once, as the request's, which come first.
-        by_number = np.argsort(events.number)
-        found.event = by_number[np.searchsorted(events.number, found.event, sorter=by_number)]
-        found = found.take(np.lexsort((np.arange(len(found)), found.event, found.bio)))
-        new = np.ones(len(found), np.bool_)
-        new[1:] = (found.bio[1:] != found.bio[:-1]) | (found.event[1:] != found.event[:-1])
-        return found.take(new), events
 
 
 class Matcher:
@@ -238,17 +129,17 @@ class Matcher:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
         begin: time (ns) before which events are not counted. by_intervals: events have no pointers,
-        or these are not to be used. tells_events: whether `Matched.histories` will be asked; else
+        or these are not to be used. tells_events: whether `Result.histories` will be asked; else
         `mentions` are of own I/O alone.
         """
         self._context, self._tasks, self._stacks = context, tasks, stacks
         self._begin, self._tells_events = begin, tells_events
-        self._first_counted = LATE
+        self._first_counted = FAR
         self._kept = Events.empty()
         facts = facts_of(context, by_intervals=by_intervals, tells_events=tells_events)
         self._machine = machine.Machine(facts)
 
-    def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Matched:
+    def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Result:
         """Take in a window's new events; return the tables of what was over before a time (ns).
 
         None: no window follows, and all that is open is closed. fresh: later than all before, with
@@ -292,9 +183,16 @@ class Matcher:
         if context.path_parts or path is not None:
             asked.append(_asked(still))
         if self._tells_events:
-            asked.append(still.mentions["event"][still.mentions["what"] != NEVER])
+            asked.append(still.mentions.event[still.mentions.what != NEVER])
         self._kept = behind.at(np.concatenate(asked))
-        return Matched(
+        owners, open_since = {}, {}
+        for kind in ("bio", "request"):
+            mine = rows.lives["is_bio"] == (kind == "bio")
+            names = ("object", "first", "last", "number")
+            owners[kind] = Owners(*(rows.lives[name][mine] for name in names))
+            since = self._machine.open_since(kind == "bio")
+            open_since[kind] = FAR if since == NEVER else since
+        return Result(
             bios=rows.bios,
             requests=rows.requests,
             edges=rows.edges,
@@ -309,10 +207,9 @@ class Matcher:
             device_counts=self._machine.device_counts(),
             mentions=rows.mentions,
             open_mentions=still.mentions,
-            lives=rows.lives,
+            owners=owners,
+            open_since=open_since,
             behind=behind,
-            open_bios_since=self._machine.open_since(True),
-            open_requests_since=self._machine.open_since(False),
         )
 
     def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> "PathTables | None":
@@ -384,7 +281,7 @@ class Matcher:
             Stages(**request_stages),
             queued_at,
             completed_at,
-            mentions,
+            Mentions(**mentions),
             lives,
         )
 
@@ -423,14 +320,3 @@ def _places(events: Events, numbers: I64) -> I64:
     """Return the row of each event, by number; -1: it is not there. events: sorted by number."""
     row, known = rows_of(events.number, numbers)
     return np.where(known, row, -1)
-
-
-def _of_own_alone(mentions: dict[str, Any]) -> I64:
-    """Return a row of each event that names bios and requests of the recording's own alone."""
-    event, own = mentions["event"], mentions["own"]
-    rows = np.flatnonzero(mentions["what"] != NEVER)
-    if not own.any():
-        return rows[:0]
-    order = rows[np.argsort(event[rows], kind="stable")]
-    first = np.flatnonzero(np.diff(event[order], prepend=-1))
-    return np.asarray(order[first[np.minimum.reduceat(own[order], first)]], np.int64)
