@@ -507,9 +507,7 @@ class Second:
 
 def distribution(counts: I64) -> Distribution:
     seen = np.flatnonzero(counts)
-    if not len(seen):
-        return Distribution()
-    return Distribution.of_counts(0, 0, FAR, _FIRST_BUCKET, counts)
+    return Distribution.of_rows(0, 0, FAR, seen + _FIRST_BUCKET, counts[seen])
 
 
 # From sums to what is told: parts of each victim's time, and what would be without a culprit.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.samples import samples_of
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
@@ -323,7 +323,7 @@ class Company:
         window = window.with_own()
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
-        samples = of_bios(bios, window.bio_stages, self.context)
+        samples = samples_of(bios, window.bio_stages, self.context)
         by_victim, by_culprit = self.by
         victim = by_victim.codes(window, samples)
         culprit = victim if by_culprit is by_victim else by_culprit.codes(window, samples)

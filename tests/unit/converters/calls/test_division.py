@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters.calls.division import covered, merged
-from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.keys import latest_end
-from biotrail.converters.calls.pending import CallFiles
+from biotrail.converters.calls.pending import CallFiles, FirstBios
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import NEVER, WaitCause
 from biotrail.converters.pipeline import HOLD_NS, Trace

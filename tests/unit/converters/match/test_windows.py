@@ -162,7 +162,7 @@ def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
         known: dict[int, list[tuple[int, int, int]]] = {}
 
         def watch(result, window, known=known) -> None:
-            for row in zip(*vars(result.owners(type_name)).values(), strict=True):
+            for row in zip(*vars(result.owners[type_name]).values(), strict=True):
                 known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
 
         for _ in Trace(log_of(made), "identity").lifecycles(window, on_window=watch):
