@@ -111,7 +111,7 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 @dataclass(frozen=True)
-class Drawing(Options):
+class DrawingOptions(Options):
     """Options of `convert` by which a trace is drawn."""
 
     detail: Detail = option(
@@ -192,7 +192,7 @@ class ConvertOptions:
         help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
         "OUT-2.pftrace, …",
     )
-    drawing: Drawing = added(gathered(Drawing, "drawing"))
+    drawing: DrawingOptions = added(gathered(DrawingOptions, "drawing"))
     reading: Reading = added(reading_options(own_io=True, labels=True))
     guest: GuestOf = added(guest_options)
     force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
@@ -236,11 +236,11 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
 def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
     guest, reading, drawing = asked.guest, asked.reading, asked.drawing
     guest.check(asked.beside is not None, "and --with exclude each other")
-    alone = len(logs) == 1 and guest.guest_of is None
-    recordings = [] if alone else open_recordings(logs, reading)
+    single = len(logs) == 1 and guest.guest_of is None
+    recordings = [] if single else open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
         return _merge(recordings, asked)
-    log = logs[0] if alone else recordings[0].paths[0]
+    log = logs[0] if single else recordings[0].paths[0]
     form, target = format_and_path(log, asked.target, asked.form)
     if form != PERFETTO and drawing.detail != Detail.STANDARD:
         raise click.UsageError("--detail is for Perfetto traces")
@@ -262,7 +262,7 @@ def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list
         )
     if asked.beside is not None:
         _check_beside(form, asked)
-    if alone:  # checked before a pipe is read
+    if single:  # checked before a pipe is read
         with opened(log, asked.cut, reading) as source:
             return convert_one(log, source, form, target, asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)

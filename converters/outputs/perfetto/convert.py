@@ -137,7 +137,7 @@ class _Converter:
         self._blocks = BlockMaker(drawing, self._stacks)
         self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
         self._tree = tree = Tree(self._identity, context, place)
-        parts = self._file, self._streams, tree, self.summary
+        parts = self._file, self._streams, tree
         self._slices = SliceWriter(*parts)
         self._flows: FlowMaker | None = None
         if options.detail.requests:

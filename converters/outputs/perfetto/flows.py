@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from biotrail.converters.calls.keys import Keys, rows_of
+from biotrail.converters.calls.keys import Keys, rows_among, rows_of
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
 from biotrail.converters.events.tables import (
@@ -157,7 +157,7 @@ class FlowMaker:
         path, table = window.path, window.bios
         self._known, self.settled = self._kept, FAR
         drawn = _drawn(bios, len(table))
-        row = drawn[find(table.number, slowest)[0]] if len(table) else slowest
+        row = drawn[rows_among(table.number, slowest)[0]] if len(table) else slowest
         row = row[row >= 0]
         self._mark(bios, Arrow.SLOWEST, row, bios.start[row], bios.number[row])
         shows = np.isin(table.family, shown)
@@ -171,22 +171,22 @@ class FlowMaker:
             self.settled = int(still.complete.min(initial=FAR))
             called = np.isin(table.number, closed.number)
         if self._every:
-            top, known = find(table.number, table.family)
+            top, known = rows_among(table.number, table.family)
             shows |= called | ((table.parent != NEVER) & known & called[top])
         number, queue = table.number, table.queue
         rows = np.flatnonzero(shows & (drawn >= 0))
         drawn_requests = np.append(_drawn(requests, len(window.requests)), -1)
         # Requests that an arrow leads to, from their bios.
-        row, known = find(window.requests.number, table.request[rows])
+        row, known = rows_among(window.requests.number, table.request[rows])
         request = np.where(known, drawn_requests[row], -1)
         began = np.append(requests.start, 0)
         served = (request >= 0) & (began[request] >= queue[rows])
         mine, by, alone = rows[served], request[served], rows[~served]
         # Bios that an arrow leads to, from the request above or the bio above.
-        upper, has = find(number, table.parent[rows])
+        upper, has = rows_among(number, table.parent[rows])
         has[has] = drawn[upper[has]] >= 0
         lower, upper = rows[has], upper[has]
-        row, known = find(window.requests.number, table.request[upper])
+        row, known = rows_among(window.requests.number, table.request[upper])
         above = np.where(known, drawn_requests[row], -1)
         issued = (above >= 0) & (began[above] <= queue[lower])
         under, of_bio = lower[issued], lower[~issued]
@@ -322,16 +322,6 @@ def _drawn(slices: Slices, count: int) -> I64:
     drawn = np.full(count, -1, dtype=np.int64)
     drawn[slices.rows] = np.arange(len(slices))
     return drawn
-
-
-def find(number: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return the row of each number in `number` (distinct, any order), and if it is there."""
-    if (number[:-1] < number[1:]).all():
-        row, known = rows_of(number, wanted)
-        return row, known & (wanted != NEVER)
-    order = np.argsort(number, kind="stable")
-    row, known = rows_of(number[order], wanted)
-    return order[row], known & (wanted != NEVER)
 
 
 def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:

@@ -15,10 +15,10 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from biotrail.converters.calls.keys import rows_among
 from biotrail.converters.events.site_tables import JoinedLives, Pairs
 from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 from biotrail.converters.outputs.perfetto.columns import Slices
-from biotrail.converters.outputs.perfetto.flows import find
 from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE, PAIR, TO_LIFE, Drawing
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
@@ -127,7 +127,7 @@ class SiteMaker:
             slices.put("life", joined.life[place], joined.number[place] == number)
         # The life has a mark at its begin, too: which of both is first depends on the recording.
         if len(drawn):
-            at, known = find(drawn.number, joined.number)
+            at, known = rows_among(drawn.number, joined.number)
             at = at[known]
             flows = [self._flow(life) for life in joined.life[known].tolist()]
             to_life = self._drawing.names.id(TO_LIFE)
