@@ -131,7 +131,9 @@ def names_of(
     of_pair: Counter[tuple[str, str]] = Counter()
     for pair, ns in had.items():
         of_pair[of_code[pair]] += ns
-    _check(options.culprits, sorted({name for _, name in of_pair}), "had a device", options.by[1])
+    if options.culprits:
+        names = sorted({name for _, name in of_pair})
+        _check(options.culprits, names, "had a device", options.by[1])
     order = sorted(
         of_pair,
         key=lambda pair: (

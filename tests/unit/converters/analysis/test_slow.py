@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from biotrail.cli.options.opening import USUAL, opener
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.io_details import IO
@@ -131,7 +132,9 @@ def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     ]
 
 
-def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(flood: Path) -> None:
+def test_a_log_is_read_twice_and_counted_without_a_wish(
+    flood: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a log / WHEN no I/O is to be kept, window by window
     trace = Trace(flood)
     found = Slowest(trace, Choice(trace.context), Wanted(top=0))
@@ -140,11 +143,10 @@ def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(flood: Path) -
     # THEN none is kept, and all are counted
     assert found.found == []
     assert (found.counts.ios, found.counts.matching) == (4, 4)
-    # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.cli.options.opening import USUAL, open_again
-
-    stream = io.BytesIO(flood.read_bytes())
-    counts = [sum(len(w.bios) for w in open_again(stream, USUAL).lifecycles()) for _ in "12"]
+    # GIVEN a log from a pipe / WHEN it is opened again / THEN it is read from its beginning
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(flood.read_bytes())))
+    with opener("-", USUAL, twice=True) as again:
+        counts = [sum(len(w.bios) for w in again().lifecycles()) for _ in "12"]
     assert counts == [4, 4]
 
 

@@ -12,7 +12,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
 from biotrail.converters.outputs.perfetto import columns, writing
-from biotrail.converters.outputs.perfetto.columns import FOREVER, Flows, Slices, StageColumns
+from biotrail.converters.outputs.perfetto.columns import BOOL, FOREVER, Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.pipeline import Trace
@@ -74,13 +74,15 @@ def made_up(rng, n):
     names = [argument.name for argument in ARGUMENTS[BIO]]
     slices.put(names[0], large(rng, n))
     slices.text(names[1], large(rng, n, 14) * (rng.random(n) < 0.5).astype(np.uint64))
-    slices.true(names[2], rng.random(n) < 0.3)
+    some = rng.random(n) < 0.3
+    slices.put(names[2], some, some, BOOL)
     slices.put(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3, columns.INT)
     at = np.flatnonzero(rng.random(n) < 0.3)
     part = slices.part(at)
     part.put(names[3], np.arange(len(at)) + 2**32)
     part.text(names[4], large(rng, len(at), 30))
-    part.true(names[5], rng.random(len(at)) < 0.5)
+    some = rng.random(len(at)) < 0.5
+    part.put(names[5], some, some, BOOL)
     slices.adopt(part, at)
     count, total = groups(rng, n, 3)
     slices.flows = Flows(count, large(rng, total))
