@@ -57,11 +57,12 @@ class CgroupMaps:
         self._lock = threading.Lock()
         many = len(self._chosen) + (MAX_NAMED if filters.named else 0)
         bpf.set_map_size(_WANTED, 8, max(1, many))
-        self._reports, self._made = reports, reports and made
+        self._reports = reports
+        self.programs = {_PROGRAM} if reports and made else set()
+        """The program to load, if any."""
         if not reports:
             bpf.set_map_size("bt_cgroups_sent", 8, 1)
             bpf.set_map_size("bt_cgroup_ring", 0, mmap.PAGESIZE)
-        bpf.set_autoload(_PROGRAM, self._made)
 
     def open(self) -> None:
         """List the chosen cgroups, once loaded, and map the ring."""
@@ -72,8 +73,8 @@ class CgroupMaps:
             self._ring = CgroupRing.map(self.descriptor, CGROUP_RING_BYTES)
 
     def attach(self) -> None:
-        if self._made:
-            self._bpf.attach(_PROGRAM)
+        for program in self.programs:
+            self._bpf.attach(program)
 
     def new_cgroups(self) -> list[CgroupPath]:
         found = []

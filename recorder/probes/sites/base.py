@@ -45,15 +45,6 @@ def per_cpu(
     return list(values)
 
 
-_ALL_TEMPLATES = (
-    *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
-    *("bt_pair_begin_f", "bt_pair_end_f", "bt_hit_typed", "bt_hit_typed_p"),
-    *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
-    "bt_hit_session",
-)
-"""Programs of the object; those that are not needed are not loaded."""
-
-
 def fill_value(to: Any, value: Value) -> None:
     to.source, to.size, to.steps = int(value.source), value.size, len(value.at)
     to.shift, to.bits, to.is_signed = value.shift, value.bits, value.is_signed
@@ -231,9 +222,7 @@ class SiteProbes(Probes):
         maps = self._cgroups = CgroupMaps(
             bpf, filters, reports=bool(filters.named), made=reports_cgroups
         )
-        templates = self._fill(bpf, suffix)
-        for name in _ALL_TEMPLATES:
-            bpf.set_autoload(name, name in templates)
+        bpf.choose({*self._fill(bpf, suffix), *maps.programs})
         # What memory allows beside the other maps.
         self._wanted_bytes, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
