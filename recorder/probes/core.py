@@ -16,7 +16,6 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import (
-    Capabilities,
     ProbeConfig,
     Probes,
     ProgramInfo,
@@ -97,8 +96,6 @@ def allow_locked_memory() -> None:
 
 class CoreProbes(Probes):
     """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
-
-    capabilities = Capabilities("core", stacks=True, files=True, path=True)
 
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """`path`: file with the BPF programs; None: the installed one."""

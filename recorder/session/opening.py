@@ -34,7 +34,7 @@ from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema import records
-from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import (
     Clock,
     Device,
@@ -195,8 +195,6 @@ class Opened:
         waits = "fs" in probes.path.parts
         self.stacks = StackWatch(options.stacks, probes, options.command, waits=waits)
         self.mounts = self._mounts()
-        if options.path and not probes.capabilities.path:
-            raise ProbeError("this backend records no path: use --backend core, or no --path")
         self.messages += probes.path.messages()
         self.cgroups = CgroupLook(probes, options.filters.named, stack, self.messages.append)
         self.cgroups.begin()
@@ -239,8 +237,6 @@ class Opened:
         probes = self.probes
         if not self.options.files:
             return None
-        if not probes.capabilities.files:
-            raise ProbeError("this backend records no files: use --backend core, or no --files")
         # Where only this kernel is to blame, recording goes on without.
         self.messages += [probes.files.lacking] if probes.files.lacking else []
         return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None

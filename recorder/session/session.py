@@ -80,7 +80,7 @@ def needed(options: RecordOptions, probes: Probes) -> tuple[set[str], list[Trial
     if it is sticky and another user's. Else making one in the output's directory is tried.
     """
     names = {"CAP_KILL"} if options.command else set()
-    if options.stacks or "fs" in options.path or probes.capabilities.site_stacks:
+    if options.stacks or "fs" in options.path or probes.site_stacks:
         names |= {"CAP_SYSLOG"}
     if options.stacks >= Stacks.USER:
         names |= {"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"}

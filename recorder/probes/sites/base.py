@@ -14,7 +14,7 @@ from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
 from biotrail.recorder.host import cgroups, device_sysfs, memory_limit
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, Probes
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
@@ -131,8 +131,6 @@ class SiteProbes(Probes):
     and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. Nothing
     is pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
-
-    capabilities = Capabilities("core")
 
     def __init__(
         self,

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.backend import Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, max_depth
+from biotrail.recorder.probes.maps.stack_maps import StackMap, max_depth
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
@@ -146,7 +146,7 @@ class FollowProbes(SiteProbes):
     Their maps are in bpf/objects.h and bpf/open_calls.h.
     """
 
-    capabilities = Capabilities("core", site_stacks=True)
+    site_stacks = True
 
     def __init__(
         self,
@@ -524,7 +524,7 @@ def follow_beside(
     partition or 0); objects name disks alone, so that those of a whole disk are followed. Raises
     TraceError: it cannot be followed.
     """
-    if block.capabilities.backend != "core":
+    if block.backend != "core":
         raise ProbeError("--follow needs the core backend, and a kernel with type information")
     plan, way = planned(options.struct, options.way, options.max_functions)
     disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
@@ -537,6 +537,7 @@ class JoinedProbes:
     What is not here is the block layer's alone.
     """
 
+    site_stacks = True
     waker = None
     """The ring of followed objects wakes nobody."""
 
@@ -545,10 +546,6 @@ class JoinedProbes:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._block, name)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._block.capabilities._replace(site_stacks=True)
 
     def path_runs(self) -> PathRuns:
         runs = self._block.path_runs()
@@ -596,8 +593,8 @@ class JoinedProbes:
     def end_facts(self) -> End:
         return {**self._block.end_facts(), **self._follow.end_facts()}
 
-    def fresh_stacks(self) -> FreshStacks:
-        return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
+    def fresh_stacks(self) -> dict[str, dict[int, NDArray[Any]]]:
+        return {**self._block.fresh_stacks(), **self._follow.fresh_stacks()}
 
     def short_of_memory(self) -> str:
         found = (self._block.short_of_memory(), self._follow.short_of_memory())

@@ -24,9 +24,8 @@ from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.writer import Packed, Packer
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.output.writer import Packing, WriterThread
-from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.probes.maps.path_maps import PathChoice
-from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import BLOCK_BYTES, BY_KIND, PATH_PARTS, RECORDS, Kind, schema
 from biotrail.recorder.session import opening, running
 from biotrail.recorder.session.child import Child
@@ -462,8 +461,6 @@ PATH_KINDS = {record.kind for record in RECORDS if record.part}
 class PathProbes(FakeProbes):
     """Probes of a backend that records the path."""
 
-    capabilities = Capabilities("core", path=True)
-
     def __init__(self, choice: PathChoice) -> None:
         super().__init__()
         self.path = choice
@@ -518,9 +515,3 @@ def test_the_header_tells_of_the_path_and_what_is_missing(tmp_path: Path) -> Non
     assert kinds(header["schema"]) & PATH_KINDS == {Kind.RETURN, Kind.CALL_FILE, Kind.INTERRUPT}
     # AND the user was told
     assert any("--path call is not recorded: no registers here" in s.note for s in said)
-    # GIVEN probes of a backend that records no path WHEN the path is asked for
-    wanted = options(tmp_path / "none", duration=0.01, path=frozenset({"call"}))
-    with pytest.raises(ProbeError, match="--backend core, or no --path"):
-        record(wanted, probes=FakeProbes())
-    # THEN nothing is left behind
-    assert not (tmp_path / "none").exists()

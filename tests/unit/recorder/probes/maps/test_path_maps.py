@@ -16,7 +16,7 @@ from biotrail.recorder.host import own_io
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import SECTION, MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
@@ -412,8 +412,6 @@ def told(*files: OwnFile) -> Any:
 
 class Told(FakeProbes):
     """Probes that are told of files."""
-
-    capabilities = Capabilities("core")
 
     def __init__(self) -> None:
         super().__init__()
