@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.formats import Format
-from biotrail.recorder.schema.limits import Operator, Source
+from biotrail.recorder.schema.limits import VALUE_STEPS, Operator, Source
 from biotrail.recorder.sites.btf import RECORDS, Btf, Kind, Member, Type
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
 
@@ -34,8 +34,6 @@ OPERATORS = {
 """In the order of their numbers in a program."""
 _MOST_CHARACTERS = 500
 """Of an expression, whose parts are compiled one within the other."""
-_MAX_STEPS = 6
-"""Values of `bt_value.at`: an argument or field, and dereferences behind it."""
 _POINTER = 8
 _SIZES = (1, 2, 4, 8)
 """Bytes that a program reads at once."""
@@ -320,9 +318,9 @@ def _at_end(
     for step in path:
         number, bit, bits = _step(btf, number, offsets, step, text)
         # The first of bt_value's steps is the argument, field or object itself.
-        if len(offsets) > _MAX_STEPS - 1:
+        if len(offsets) > VALUE_STEPS - 1:
             raise SiteError(
-                f"'{text}' at character {step.at}: more than {_MAX_STEPS - 1} pointers in a row"
+                f"'{text}' at character {step.at}: more than {VALUE_STEPS - 1} pointers in a row"
             )
     type_, found = type_text(btf, number), btf.strip(number)
     value = Value(source, text, at=(first, *offsets), type=type_)

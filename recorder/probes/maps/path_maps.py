@@ -59,50 +59,51 @@ _ENTERED_NAMES = [member.name for member in shared.ENTERED.members if member.nam
 
 @dataclass(frozen=True)
 class PathProbe:
-    """One tracepoint of a part, with its program by the tracepoint's number of arguments.
+    """A tracepoint of a part, with its program by the tracepoint's number of arguments.
 
-    in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
-    a variant that disables preemption: while a task is preempted within a program, the kernel does
-    not run that program for other tasks on the CPU. optional: the part is recorded without it where
-    the kernel has no such tracepoint.
+    tracepoints: by its names, of which the first that the kernel has is taken. in_task: whether the
+    tracepoint is reached in a task with interrupts on, so that the program has a variant that
+    disables preemption: while a task is preempted within a program, the kernel does not run that
+    program for other tasks on the CPU. optional: the part is recorded without it where the kernel
+    has no such tracepoint.
     """
 
     part: str
-    tracepoint: str
-    programs: dict[int, str]
+    tracepoints: dict[str, dict[int, str]]
     in_task: bool = False
     optional: bool = False
 
 
 PROBES = (
-    PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
-    PathProbe("wait", "sched_waking", {1: "bt_waking"}),
-    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
-    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
-    PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
-    PathProbe("irq", "irq_handler_exit", {3: "bt_irq_exit"}),
-    PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
-    PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
-    PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
-    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
-    PathProbe("uring", "io_uring_complete", {3: "bt_ring_done", 7: "bt_ring_end"}, True),
-    PathProbe("uring", "iomap_dio_complete", {3: "bt_aio_done"}, True, optional=True),
-    PathProbe("uring", "io_uring_queue_async_work", {2: "bt_ring_async"}, True),
-    PathProbe("uring", "io_uring_poll_arm", {3: "bt_ring_poll"}, True),
-    PathProbe("uring", "io_uring_link", {2: "bt_ring_link"}, True),
-    PathProbe("uring", "io_uring_cqring_wait", {2: "bt_ring_wait"}, True),
-    PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
+    PathProbe("wait", {"sched_switch": {4: "bt_switch", 3: "bt_switch_old"}}),
+    PathProbe("wait", {"sched_waking": {1: "bt_waking"}}),
+    PathProbe("time", {"sys_enter": {2: "bt_sys_enter"}}, in_task=True),
+    PathProbe("time", {"sys_exit": {2: "bt_sys_exit"}}, in_task=True),
+    PathProbe("irq", {"irq_handler_entry": {2: "bt_irq_entry"}}),
+    PathProbe("irq", {"irq_handler_exit": {3: "bt_irq_exit"}}),
+    PathProbe("irq", {"softirq_raise": {1: "bt_soft_raise"}}),
+    PathProbe("irq", {"softirq_entry": {1: "bt_soft_entry"}}),
+    PathProbe("irq", {"softirq_exit": {1: "bt_soft_exit"}}),
+    PathProbe(
+        "dirty",
+        {"writeback_dirty_folio": {2: "bt_dirty"}, "writeback_dirty_page": {2: "bt_dirty_page"}},
+        in_task=True,
+    ),  # the second one before 5.16
+    PathProbe("uring", {"io_uring_complete": {3: "bt_ring_done", 7: "bt_ring_end"}}, True),
+    PathProbe("uring", {"iomap_dio_complete": {3: "bt_aio_done"}}, True, optional=True),
+    PathProbe("uring", {"io_uring_queue_async_work": {2: "bt_ring_async"}}, True),
+    PathProbe("uring", {"io_uring_poll_arm": {3: "bt_ring_poll"}}, True),
+    PathProbe("uring", {"io_uring_link": {2: "bt_ring_link"}}, True),
+    PathProbe("uring", {"io_uring_cqring_wait": {2: "bt_ring_wait"}}, True),
+    PathProbe(
+        "uring",
+        {"io_uring_submit_req": {1: "bt_ring_sub"}, "io_uring_submit_sqe": {2: "bt_ring_sqe"}},
+        in_task=True,
+    ),  # the second one before 6.4
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun. Switches come before calls, as they keep which thread is
 inside of a call (`bt_entered.inside`)."""
-OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
-"""Takes the place of writeback_dirty_folio before 5.16."""
-OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
-"""Takes the place of io_uring_submit_req before 6.4."""
-_OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
-"""The probe that takes a missing tracepoint's place, by its name."""
-
 
 # Commits of jbd2's journals (bpf/journal.h), in the kernel or a module. The part fs does without.
 COMMITS = "fs (commits of jbd2)"
@@ -262,13 +263,11 @@ def choose_path(
     for probe in PROBES:
         if probe.part not in wanted:
             continue
-        name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
-        program, reason = offered(btf, name, probe.programs)
-        if old is not None and btf.parameters(name) is None:
-            name = old.tracepoint
-            program, reason = offered(btf, name, old.programs)
-            if btf.parameters(name) is None:
-                reason = f"this kernel has no tracepoint {probe.tracepoint} or {name}"
+        name = next((one for one in probe.tracepoints if btf.parameters(one) is not None), "")
+        if name:
+            program, reason = offered(btf, name, probe.tracepoints[name])
+        else:
+            program, reason = "", f"this kernel has no tracepoint {' or '.join(probe.tracepoints)}"
         if program:
             variant = program + ("_p" if probe.in_task and preemptible else "")
             programs.append(PathProgram(probe.part, variant, name))

@@ -38,7 +38,6 @@ from biotrail.recorder.schema.limits import (
     MAX_BEGINS,
     MAX_CONDITIONS,
     MAX_PAIRS,
-    VALUE_STEPS,
 )
 from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, PairFacts
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -460,13 +459,6 @@ def resolve_all(
                     f"pair {name}: {len(side.conditions)} conditions on {side.event}, at most "
                     f"{MAX_CONDITIONS} can be"
                 )
-            tested = [condition.value for condition in side.conditions]
-            for value in (*side.keys, side.by, side.device, side.process, *tested):
-                if len(value.at) > VALUE_STEPS:
-                    raise SiteError(
-                        f"pair {name}: '{value.text}' follows {len(value.at) - 1} pointers, at "
-                        f"most {VALUE_STEPS - 1} can be"
-                    )
         if needs_device and not pair.device:
             raise SiteError(
                 f"pair {name} does not say which field is the device, so -d cannot be used: name "

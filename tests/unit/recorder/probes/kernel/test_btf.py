@@ -213,11 +213,11 @@ def test_the_table_names_the_programs_of_the_object():
     # What tells of new cgroups, and what follows forks for --children, records nothing.
     assert written.pop("bt_cgroup_made") == TRACEPOINT
     assert written.pop("bt_fork") == "sched_process_fork"
-    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY, path_maps.OLD_SUBMIT)
-    for tracepoint_probe in path_probes:
-        for name in tracepoint_probe.programs.values():
-            assert written.pop(name) == tracepoint_probe.tracepoint
-            assert (name in dict(both)) == tracepoint_probe.in_task
+    for path_probe in path_maps.PROBES:
+        for tracepoint, named in path_probe.tracepoints.items():
+            for name in named.values():
+                assert written.pop(name) == tracepoint
+                assert (name in dict(both)) == path_probe.in_task
     for tracepoint, name in JOURNAL_PROGRAMS.items():
         assert written.pop(name) == tracepoint
         assert name in dict(both)
