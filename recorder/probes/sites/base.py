@@ -89,7 +89,7 @@ def ring_bytes(wanted: int | None = None, room: Room | None = None) -> int:
 
 
 class SiteRing(EntryRing):
-    payload = SITE_ENTRY
+    """Entries are SITE_ENTRY."""
 
     def __init__(self, *parts: Any, **others: Any) -> None:
         super().__init__(*parts, **others)
@@ -233,7 +233,7 @@ class SiteProbes(Probes):
         for number in ids:
             bpf.put("bt_ids", ctypes.c_uint64(number), ctypes.c_uint64(1))
         maps.open()
-        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
+        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size, SITE_ENTRY)
         self._loaded(bpf)
 
     def short_of_memory(self) -> str:

@@ -217,7 +217,9 @@ def test_the_table_names_the_programs_of_the_object():
         for tracepoint, named in path_probe.tracepoints.items():
             for name in named.values():
                 assert written.pop(name) == tracepoint
-                assert (name in dict(both)) == path_probe.in_task
+                # Kernels with the older tracepoint run programs with preemption off.
+                if name != "bt_dirty_page":
+                    assert (name in dict(both)) == path_probe.in_task
     for tracepoint, name in JOURNAL_PROGRAMS.items():
         assert written.pop(name) == tracepoint
         assert name in dict(both)

@@ -353,7 +353,7 @@ class Kernel:
         self.consumer = bytearray(struct.pack("<Q", at).ljust(PAGE, b"\0"))
         self.produced = bytearray(struct.pack("<Q", at).ljust(PAGE + 2 * SIZE, b"\0"))
         self.head = at
-        self.ring = SiteRing(self.consumer, self.produced, SIZE, Barrier(), PAGE)
+        self.ring = SiteRing(SITE_ENTRY, self.consumer, self.produced, SIZE, Barrier(), PAGE)
 
     def write(self, position, data):
         """Both mappings are of the same memory."""
