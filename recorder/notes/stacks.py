@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.output.series import split_into_notes
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, Stacks
 from biotrail.recorder.schema.payloads import Frame
@@ -74,10 +74,7 @@ class StackWatch:
 
     def put(self, writer: WriterThread) -> bool:
         """Queue the job that notes new stacks, if any are recorded; False: the queue is full."""
-        return all(writer.offer(job) for job in self.jobs(writer))
-
-    def jobs(self, writer: WriterThread) -> list[Job]:
-        return [] if self._probes is None else [writer.notes("stacks", self.changes)]
+        return self._probes is None or writer.offer(writer.notes("stacks", self.changes))
 
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of what is new since the last call. Raises RefusedError."""

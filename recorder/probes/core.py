@@ -277,10 +277,9 @@ class CoreProbes(Probes):
         super().close()
 
     def triggered(self) -> list[Hit]:
-        """Return the first trigger that fired on each CPU since the last call, by time.
+        """Return the first trigger that fired on each CPU (modulo 64) since the last call, by time.
 
-        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
-        again; those that fire before that are not known.
+        Those that fire between one and this call are not known.
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()

@@ -254,8 +254,7 @@ class Opened:
         """Return the recording's sink; `place`: what `reserve` returned.
 
         The probes' maps have their memory by now, and get to know every file before it is written
-        to. The header is written to the log's first file, except by a FlightBuffer, which makes no
-        file before its first dump. Raises OutputError or OSError.
+        to. Raises OutputError or OSError.
         """
         options, probes, header = self.options, self.probes, self.header
 

@@ -135,8 +135,7 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
 def _finish(running: Running) -> Summary:
     """Detach, copy out the remaining records, end the log, and wait for the command's end.
 
-    The summary's `error` is the output's or, if that has none, the recorder's. Errors while
-    detaching or reading the rings are kept in `running.failure`, and the log gets what was copied.
+    After errors while detaching or reading the rings, the log gets what was copied.
     """
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
@@ -300,7 +299,7 @@ def _seconds(running: Running, clock: Clock) -> float:
 def _error(running: Running, ended: bool) -> TraceError | None:
     """Return why the recording had to stop: the output's error, else the recorder's.
 
-    `ended`: the output is not stuck. None: the log was written, as was asked for.
+    `ended`: the output is not stuck.
     """
     error, path, failure = running.writer.error, running.options.output, running.failure
     if not ended:

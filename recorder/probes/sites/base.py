@@ -96,10 +96,9 @@ class SiteRing(EntryRing):
         self._positions: dict[int, int] = {}
 
     def drain(self, more: NDArray[np.void] | None = None) -> list[Segment]:
-        """Copy all complete records up to the first that is being written; free their space.
+        """Copy all complete records, and `more` that were kept elsewhere (n,), as SITE_ENTRY.
 
-        more: records that were kept elsewhere (n,), as SITE_ENTRY. Returns a Segment for each CPU
-        that wrote, by time, whose positions go on where the last ended.
+        Returns a Segment for each CPU that wrote, by time; positions go on where the last ended.
         """
         entries = self.take()
         if more is not None and len(more):
@@ -127,9 +126,8 @@ class SiteRing(EntryRing):
 class SiteProbes(Probes):
     """Base of what records sites.
 
-    A subclass has attach(), programs(), backend_facts(), and what open() calls: _look_up(), _fill()
-    and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. Nothing
-    is pinned, so the kernel detaches and frees everything when the process ends, however it ends.
+    A subclass adds its programs and what attaches them to `_programs` and `_links`. Nothing is
+    pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
 
     def __init__(
@@ -141,11 +139,9 @@ class SiteProbes(Probes):
         record: bool = False,
         count: bool = False,
     ) -> None:
-        """Keep the arguments; nothing is loaded or looked up before open().
+        """devices: as of ProbeConfig. ring: bytes of the one ring; None: chosen.
 
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
-        one ring; None: chosen. record, count: what becomes of pairs of events, records or
-        histograms.
+        record, count: what becomes of pairs of events, records or histograms.
         """
         super().__init__()
         self.filters, self.devices = filters, devices

@@ -133,11 +133,8 @@ class Latencies:
         return self.sum / self.count if self.count else 0.0
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
-        """Return latencies in ns below which these shares (0 to 1) are; zeros of none.
-
-        Within a slot (1/16 of an octave at most) latencies are taken to be spread evenly; none is
-        above the maximum.
-        """
+        """Return latencies in ns below which these shares (0 to 1) are; zeros of none."""
+        # Within a slot (1/16 of an octave at most) latencies are taken to be spread evenly.
         total = np.cumsum(self.slots.astype(np.int64))
         if not total[-1]:
             return [0.0] * len(shares)
@@ -330,8 +327,7 @@ class PairProbes(SiteProbes):
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
 
-        So no end is recorded without its begin, but of those that began before. Raises ProbeError:
-        the kernel refuses; detach() or close() detaches those before it.
+        So no end is recorded without its begin, but of those that began before. Raises ProbeError.
         """
         self._opened()
         if self._cgroups is not None:

@@ -460,10 +460,10 @@ def test_a_failed_last_job_costs_no_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     # GIVEN a flight recorder that fails when it looks for new stacks at its end
-    def fail(_log: object) -> None:
+    def fail(_watch: StackWatch) -> None:
         raise error
 
-    monkeypatch.setattr(StackWatch, "jobs", lambda *_: [fail])
+    monkeypatch.setattr(StackWatch, "changes", fail)
     probes = FakeProbes()
     # WHEN it is recorded
     some = options(tmp_path / "x", duration=0.05, keep=Limit(seconds=60))
