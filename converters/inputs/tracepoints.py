@@ -141,10 +141,9 @@ class TracepointSource(ForeignSource):
             self.passed_over += batch.passed_over
             for loss in batch.losses:
                 self.add_loss(*loss)
-            rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
+            rows = [used for used in map(self._used, batch.rows) if used]
             self._met.update(OLD_NAMES.get(r.event, r.event) for r in rows)
-            names = self._names.rows(rows)
-            events = translate([r for r in rows if r.event != THREAD_NAMES], names)
+            events = translate(rows, self._names)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
             reached = max(reached, int(events.ts[-1]) if len(events) else 0)
             yield events, complete_to, offset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.events import RAW_WORDS, Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U16, U32, U64, Bool
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U32, U64, Bool
 from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.kernel_names import opf_of
@@ -78,14 +78,8 @@ COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
 
 
-@dataclass
-class NameRows:
-    """TASK events: time (ns), cpu and arrival (n,), raw (8, n), as `translate` takes them."""
-
-    time: I64
-    cpu: U16
-    arrival: I64
-    raw: U64
+_Records = tuple[I64, Column, I64, U64]
+"""Records' time (ns), CPU and arrival, (n,), and words, (8, n)."""
 
 
 class ThreadNames:
@@ -124,7 +118,7 @@ class ThreadNames:
             tgid[unknown] = tid[unknown]
         return replace(rows, pid=tid, tgid=tgid)
 
-    def rows(self, batch: Sequence[TracepointRows]) -> list[NameRows]:
+    def tasks(self, batch: Sequence[TracepointRows]) -> list[_Records]:
         """Return a TASK event for each row whose thread's name is not the last one's of its thread.
 
         Of thread 0, each CPU's idle thread, only the first name counts. A process that is not known
@@ -164,7 +158,7 @@ class ThreadNames:
         raw[0] = head_words(Kind.TASK, time[at])
         raw[1] = pid[at].view(np.uint64) & _LOW | tgid[at].view(np.uint64) << _SHIFT_32
         raw[2:4] = words[:, at]
-        return [NameRows(time[at], cpu[at], arrival[at], raw)]
+        return [(time[at], cpu[at], arrival[at], raw)]
 
 
 def _words(comm: Column) -> U64:
@@ -259,20 +253,24 @@ _LOW = np.uint64(0xFFFFFFFF)
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
-def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Events:
+def translate(batch: Sequence[TracepointRows], names: ThreadNames | None = None) -> Events:
     """Return the rows of all tracepoints as Events, sorted by (time, arrival), `number` 0.
 
-    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED. names: threads' names;
-    at equal times and arrival these come first.
+    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED, and of THREAD_NAMES.
+    names: of the recording's threads so far; their events come first at equal times and arrival.
     """
-    batch = [rows for rows in batch if len(rows)]
-    if not batch and not names:
+    parts: list[_Records] = []
+    if names is not None:
+        batch = [names.identified(rows) for rows in batch]
+        parts = names.tasks(batch)
+    for rows in batch:
+        if len(rows) and rows.event != THREAD_NAMES:
+            parts.append((rows.time, np.asarray(rows.cpu), rows.arrival, _records(rows)))
+    if not parts:
         return Events.empty()
-    parts: list[NameRows | TracepointRows] = [*names, *batch]
-    raws = [name.raw for name in names] + [_records(rows) for rows in batch]
-    time = np.concatenate([part.time for part in parts])
-    arrival = np.concatenate([part.arrival for part in parts])
-    cpu = np.concatenate([np.asarray(part.cpu).astype(np.uint16) for part in parts])
+    times, cpus, arrivals, raws = zip(*parts, strict=True)
+    time, arrival = np.concatenate(times), np.concatenate(arrivals)
+    cpu = np.concatenate([numbers.astype(np.uint16) for numbers in cpus])
     raw = np.concatenate(raws, axis=1)
     order = np.lexsort((arrival, time))
     if not (order[1:] > order[:-1]).all():

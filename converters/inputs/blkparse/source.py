@@ -250,7 +250,7 @@ class BlkparseSource(RecordSource):
         named, columns = named[known], {"comm": comm[known]}
         cpu, pid = lines.column("cpu")[named], lines.column("pid")[named]
         threads = TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, columns)
-        names = translate([], self._names.rows([threads]))
+        names = translate([threads], self._names)
         events = Events.join(
             [names, self.events_of(batch, self.name, self._text.offset, self.reached)]
         )
