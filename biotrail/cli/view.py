@@ -58,7 +58,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
     "127.0.0.1 without the internet; needs the extra view: pip install 'biotrail[view]'.  "
     "[default: web; local where that cannot be reached]",
 )
-@click.option("--origin", type=values.Text(), default=UI, hidden=True)
+@click.option("--origin", type=values.text, default=UI, hidden=True)
 def command(
     source: str,
     cut: Cut,
