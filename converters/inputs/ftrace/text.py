@@ -13,10 +13,9 @@ from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream, refusal
 from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.ftrace import text_layouts as layouts
-from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.line_loops import KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, OtherLine, TextFile, texts
-from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.tracepoints import Batch, Loss, Owners, TracepointSource
 from biotrail.converters.inputs.translate import Column, TracepointRows
 from biotrail.converters.inputs.unpacking import beginning
 from biotrail.recorder.schema.block_events import KIND_OF
