@@ -115,8 +115,7 @@ class BlkparseSource(RecordSource):
         self.header["created_by"] = "blkparse"
         self.header["events"]["letters"] = list(LETTERS)
         self.end = {"reason": "end of blkparse's text"}
-        self._text = TextFile(path, self.name)
-        self.size = self._text.size
+        self._text = TextFile(path, self)
         self.reached = -1
         self._reader = LineReader(RecordLines, acts=bytes(ACTS))
         self._requests = Requests()
@@ -259,8 +258,6 @@ class BlkparseSource(RecordSource):
 
     def _report(self) -> None:
         layout, bad, other = self._layout, self._bad_lines, self._other_lines
-        self.problems += self._text.problems
-        self.unreadable_bytes += self._text.unreadable
         self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
         self.report_rest()
         if self._unnumbered_repeats:

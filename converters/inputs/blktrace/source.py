@@ -201,9 +201,10 @@ class BlktraceSource(RecordSource):
             self.set_name = set_name(self.name)
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
-            self._files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
+            files = found.items()
+            self._files = [RecordFile(file, block, self.problems, cpu) for cpu, file in files]
         else:
-            self._files = [RecordFile(path, BLOCK_BYTES)]
+            self._files = [RecordFile(path, BLOCK_BYTES, self.problems)]
         if all(file.empty for file in self._files):
             raise without_block_events(self.name, self.tool, "empty: there is not one record")
         if absent := sorted(set(range(max(found, default=0))) - set(found)):
@@ -227,7 +228,6 @@ class BlktraceSource(RecordSource):
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
         self._describe()
-        self._reported = [0] * len(self._files)
 
     def _describe(self) -> None:
         """Take clocks and device into the header, by the first batch of each file."""
@@ -263,8 +263,6 @@ class BlktraceSource(RecordSource):
             index = min(readers, key=lambda i: self._files[i].reached)
             file = self._files[index]
             batch = next(readers[index], None)
-            self.problems += file.problems[self._reported[index] :]
-            self._reported[index] = len(file.problems)
             self.unreadable_bytes = sum(f.unreadable for f in self._files)
             if batch is None:
                 del readers[index]

@@ -128,8 +128,7 @@ class TextSource(TracepointSource):
 
     def __init__(self, path: PathOrStream) -> None:
         super().__init__(path, "ftrace text")
-        self._text = TextFile(path, self.name)
-        self.size = self._text.size
+        self._text = TextFile(path, self)
         self._reader = LineReader(EventLines, SHAPES)
         self._snapshots = Snapshots()
         self._damage = TextDamage(self)
@@ -289,9 +288,7 @@ class TextSource(TracepointSource):
 
     def _report(self) -> None:
         snapshots, bad, left_out = self._snapshots, self._bad_lines, self._left_out_lines
-        self.problems += self._text.problems
         self._damage.report()
-        self.unreadable_bytes += self._text.unreadable
         if bad.count:
             self.problem(
                 f"left out: {bad.count} lines of block events that are not understood, {bad.first}"
