@@ -187,7 +187,7 @@ class ConvertOptions:
     cut: Cut = added(cut_options)
     max_size: int | None = option(
         "--max-size",
-        type=units.Size(),
+        type=units.size_from(),
         metavar="SIZE",
         help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
         "OUT-2.pftrace, …",

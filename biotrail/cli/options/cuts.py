@@ -327,12 +327,12 @@ _TIMES: tuple[Decorator, ...] = (
     click.option(
         "--window",
         "cut_window",
-        type=units.Duration(units.ABOVE_ZERO),
+        type=units.duration_from(units.ABOVE_ZERO),
         metavar="TIME",
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
-_names = partial(click.option, multiple=True, type=values.Name())
+_names = partial(click.option, multiple=True, type=values.name)
 _DEVICE: Decorator = _names(
     *("-d", "--device", "cut_devices"),
     metavar="DEV",
@@ -377,7 +377,7 @@ _OUTCOMES: tuple[Decorator, ...] = (
     click.option(
         "--slower-than",
         "cut_slower",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Only I/Os that took at least this long.",
     ),

@@ -122,7 +122,7 @@ def test_records_of_any_size_are_found_in_blocks_of_any_size(shapes, block, orde
         for t, (size, second, fake) in enumerate(shapes)
     ]
     # WHEN they are read in blocks
-    file = RecordFile(io.BytesIO(b"".join(parts)), block)
+    file = RecordFile(io.BytesIO(b"".join(parts)), block, [])
     found = [t for batch in file.batches() for t in batch.head["time"].tolist()]
     # THEN all are found, and nothing else
     assert found == list(range(len(parts)))

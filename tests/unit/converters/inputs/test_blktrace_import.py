@@ -222,7 +222,7 @@ def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     # WHEN it is read
     everything(source)
     # THEN the id is not part of the text
-    assert source.messages[0].text == "throttled"
+    assert source.notes[0][1]["text"] == "throttled"
 
 
 @pytest.mark.parametrize("order", "<>")

@@ -121,7 +121,7 @@ def test_messages_and_actions_without_a_kind_are_kept_and_counted() -> None:
     # WHEN they are read
     events_of(source)
     # THEN their texts are
-    assert [message.text for message in source.messages] == ["cfq1 alloced", "throttle"]
+    assert [message["text"] for _, message in source.notes] == ["cfq1 alloced", "throttle"]
 
 
 @pytest.mark.parametrize("error", ["[65531]", "[-5]"])
