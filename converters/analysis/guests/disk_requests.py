@@ -4,6 +4,7 @@
 Both are kept for the whole log: about 80 bytes of memory for each request and bio.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,7 +13,7 @@ import numpy as np
 from biotrail.converters.analysis.choosing.choosing import failed_nowait
 from biotrail.converters.analysis.distributions.keys import WORKERS
 from biotrail.converters.analysis.figures import as_row
-from biotrail.converters.analysis.guests.image import Mapping
+from biotrail.converters.analysis.guests.image import Extents, in_image
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -137,14 +138,8 @@ def _taken(
     return as_row(kind, table, op=op, sector=sector, sectors=sectors, **more)
 
 
-@dataclass(frozen=True)
-class Process:
-    pid: int
-    name: str
-
-
-def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Process]:
-    """Return the process's bios, by image sector, and the process.
+def host_side(trace: Trace, wanted: str, mapping: Sequence[Extents]) -> tuple[HostBios, int, str]:
+    """Return the process's bios, by image sector, and its id and name.
 
     wanted: the process's id, or the name of one of its threads. Bios of lower devices that serve
     another one, and failed NOWAIT attempts, are left out. Raises ConversionError: no such process
@@ -162,19 +157,19 @@ def host_side(trace: Trace, wanted: str, mapping: Mapping) -> tuple[HostBios, Pr
             start[(table.part == part) & (table.dev == dev)] = begin or 0
         tgid = tasks.tgid[table.task].astype(np.int64)
         parts.append(_taken(HostBios, context, table, start, tgid=tgid))
-    process = _process(wanted, tasks, parts)
+    pid, process = _process(wanted, tasks, parts)
     served = HostBios.concatenate(parts)
-    mine = served.tgid == process.pid
+    mine = served.tgid == pid
     if tasks is not None:  # and what the kernel's threads queued for it
-        mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{process.pid}"])
+        mine |= np.isin(served.tgid, tasks.tgid[tasks.comm == f"vhost-{pid}"])
         cgroups = np.setdiff1d(served.cgroup[mine], (_UNKNOWN_CGROUP, _ROOT_CGROUP))
         is_worker = np.array([comm.startswith(WORKERS) for comm in tasks.comm], dtype=bool)
         mine |= np.isin(served.cgroup, cgroups) & np.isin(served.tgid, tasks.tgid[is_worker])
     served = served.take(mine)
-    return mapping.in_image(served), process
+    return in_image(served, mapping), pid, process
 
 
-def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process:
+def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> tuple[int, str]:
     active = {int(tgid) for part in parts for tgid in np.unique(part.tgid)}
     names: dict[int, set[str]] = {}
     mains: dict[int, str] = {}
@@ -199,4 +194,4 @@ def _process(wanted: str, tasks: Tasks | None, parts: list[HostBios]) -> Process
         raise ConversionError(
             f"--guest-of {wanted}: several processes are called so: give one of {pids}"
         )
-    return Process(found[0], mains.get(found[0], ""))
+    return found[0], mains.get(found[0], "")

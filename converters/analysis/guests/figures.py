@@ -69,7 +69,7 @@ class Figures:
 
 
 def figures(found: Guest) -> Figures:
-    line = found.agreement.fit.line
+    line = found.fit.line
     certainty: Counter[str] = Counter()
     unlinked: Counter[str] = Counter()
     rows = []
@@ -108,13 +108,13 @@ def figures(found: Guest) -> Figures:
         certainty.update(Certainty(one).name.lower() for one in links.certainty[linked].tolist())
         unlinked.update(REASONS[Unlinked(one)] for one in links.unlinked[~linked].tolist())
     return Figures(
-        process=found.process.name,
-        pid=found.process.pid,
+        process=found.process,
+        pid=found.pid,
         offset_ns=line.offset,
         drift_ppm=line.rate * 1e6,
         within_ns=line.within,
-        bounds=found.agreement.requests,
-        contradicting=found.agreement.contradicting,
+        bounds=int(found.fit.kept.sum()),
+        contradicting=int((~found.fit.kept).sum()),
         rows=rows,
         certainty=dict(certainty),
         unlinked=dict(unlinked),
@@ -146,5 +146,5 @@ def _side(found: Guest, disk: Disk, row: int) -> Side:
         certainty=Certainty(int(links.certainty[row])).name.lower() if linked else "",
         host_bios=bios.tolist(),
         reason="" if linked else REASONS[Unlinked(int(links.unlinked[row]))],
-        within_ns=found.agreement.fit.line.within,
+        within_ns=found.fit.line.within,
     )

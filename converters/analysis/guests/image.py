@@ -3,6 +3,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,40 +39,34 @@ class Extents:
         return cls(*table.T.copy())
 
 
-@dataclass(frozen=True)
-class Mapping:
-    """From the virtual disk to the host's device, by zero or more steps; none: they are equal."""
+def in_image(served: "HostBios", mapping: Sequence[Extents]) -> "HostBios":
+    """Return bios with their sectors in the virtual disk, one row for each mapped piece.
 
-    steps: tuple[Extents, ...] = ()
-    """The virtual disk's sectors in the image file, then the file's on its device."""
-
-    def in_image(self, served: "HostBios") -> "HostBios":
-        """Return bios with their sectors in the virtual disk, one row for each mapped piece.
-
-        Sectors that no extent has, as of the image's own metadata, are left out; bios without
-        sectors (flushes) stay.
-        """
-        for step in reversed(self.steps):
-            end = served.sector + served.sectors
-            first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
-            stop = np.searchsorted(step.there, end, side="left")
-            plain = served.sectors == 0
-            count = np.where(plain, 0, np.maximum(stop - first, 0))
-            row = np.repeat(np.arange(len(served)), count)
-            extent = spread(first, count)
-            begin = np.maximum(served.sector[row], step.there[extent])
-            until = np.minimum(end[row], (step.there + step.sectors)[extent])
-            pieces = replace(
-                served.take(row),
-                sector=begin - step.there[extent] + step.here[extent],
-                sectors=until - begin,
-            )
-            served = type(served).concatenate([pieces, served.take(plain)])
-        return served
+    mapping: of the virtual disk in the image file, then of the file on its device; without them
+    sectors are equal. Sectors that no extent has, as of the image's own metadata, are left out;
+    bios without sectors (flushes) stay.
+    """
+    for step in reversed(mapping):
+        end = served.sector + served.sectors
+        first = np.searchsorted(step.there + step.sectors, served.sector, side="right")
+        stop = np.searchsorted(step.there, end, side="left")
+        plain = served.sectors == 0
+        count = np.where(plain, 0, np.maximum(stop - first, 0))
+        row = np.repeat(np.arange(len(served)), count)
+        extent = spread(first, count)
+        begin = np.maximum(served.sector[row], step.there[extent])
+        until = np.minimum(end[row], (step.there + step.sectors)[extent])
+        pieces = replace(
+            served.take(row),
+            sector=begin - step.there[extent] + step.here[extent],
+            sectors=until - begin,
+        )
+        served = type(served).concatenate([pieces, served.take(plain)])
+    return served
 
 
-def read_mapping(paths: tuple[str, ...]) -> Mapping:
-    """Return the mapping in files that were made on the host.
+def read_mapping(paths: tuple[str, ...]) -> list[Extents]:
+    """Return the mapping, as of `in_image`, in files that were made on the host.
 
     paths: of outputs of `qemu-img map --output=json IMAGE` and of `filefrag -v IMAGE`, each at most
     once, in any order. Raises ConversionError: a file cannot be read or is neither.
@@ -89,7 +84,7 @@ def read_mapping(paths: tuple[str, ...]) -> Mapping:
         )
     if len(disk) > 1 or len(file) > 1:
         raise ConversionError("--image: one map of qemu-img and one of filefrag at most")
-    return Mapping((*disk, *file))
+    return [*disk, *file]
 
 
 def _qemu_map(path: str, text: str) -> Extents:
