@@ -178,6 +178,8 @@ class Wanted:
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
     failed: bool = False
+    every_call: bool = False
+    """Of calls: also those that neither queued a bio nor waited for I/O."""
 
 
 @dataclass
