@@ -51,11 +51,8 @@ class Blaming:
         first = self._first or self._first_pass()
         if (paused := first.again) is not None:  # its periods are known at their ends only
             first = self._first_pass(paused)
-        known = first.close()
         trace = self._cut.limited(self._again())
-        second = Second(
-            trace.context, self._cut.choice(trace.context), self._options, known, course
-        )
+        second = Second(trace.context, self._cut.choice(trace.context), first, course)
         with self._reading(trace, "blaming") as windows:
             every = second.watch(windows)
             if use is not None:
