@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -93,10 +92,6 @@ class Side:
     recording: Recording
     drawn: Resampling | None
     """None: the recording has too few slots for intervals, or none are wanted."""
-
-    @cached_property
-    def recorder(self) -> dict[Stage, float]:
-        return recorder_ns(run.end for run in self.recording.runs)
 
     def column(self, values: Mapping[int, int]) -> I64:
         column = np.zeros(len(self.recording.times), dtype=np.int64)
@@ -297,7 +292,7 @@ def _operation(
                 confidence,
             )
     first, second = bios
-    own_a, own_b = own_times(first, a.recorder), own_times(second, b.recorder)
+    own_a, own_b = own_times(first, a.recording), own_times(second, b.recording)
     for figure in figures:
         if figure.unit == "ns" and figure.name == "mean":
             stage = figure.stage or ""
@@ -501,8 +496,9 @@ SLACK = 0.25
 """Share by which the programs may cost more than they are timed: entry, exit, caches."""
 
 
-def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
+def own_times(bios: Group, recording: Recording) -> dict[str, float]:
     """Return stage, or WHOLE → mean ns of it that the recorder's programs took."""
+    own = recorder_ns(run.end for run in recording.runs)
     known = {stage: own[stage] for stage in map(Stage, bios.stages) if stage in own}
     found = {STAGE_NAMES[stage]: ns for stage, ns in known.items()}
     if known and bios.latency.count:

@@ -12,12 +12,12 @@ from biotrail.converters.analysis.guests.disk_requests import (
     OTHER,
     READ,
     WRITE,
+    Extents,
     GuestRequests,
     HostBios,
     guest_side,
     host_side,
 )
-from biotrail.converters.analysis.guests.image import Extents
 from biotrail.converters.clocks.corridor import MOST_DRIFT, Fit, Line, fit
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import Context

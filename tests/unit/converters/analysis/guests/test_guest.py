@@ -8,10 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from biotrail.converters.analysis.guests.disk_requests import READ, HostBios
+from biotrail.converters.analysis.guests.disk_requests import (
+    READ,
+    Extents,
+    HostBios,
+    in_image,
+    read_mapping,
+)
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest, Unlinked, join
-from biotrail.converters.analysis.guests.image import Extents, in_image, read_mapping
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
