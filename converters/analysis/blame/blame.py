@@ -406,7 +406,7 @@ class Second:
         if course is not None:
             course.cells = np.zeros((course.slots, *self.sums.cells.shape), np.int64)
             course.ios = np.zeros((course.slots, rows), np.int64)
-        self._pair_of = {pair: place for place, pair in enumerate(self.pairs)}
+        self._pair_of = {row << 31 | kind: place for place, (row, kind) in enumerate(self.pairs)}
         self.trial = None if first.periods is None else Trial(first.periods, rows)
         self.calls: CallBlame | None = None
         """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
@@ -463,9 +463,7 @@ class Second:
         if not len(ios):
             return
         victim = np.where(row >= 0, row, len(sums.ios) - 1)
-        found, _, place = distinct_values(victim << 31 | ios.kind)
-        of = [self._pair_of.get((p >> 31, p & (1 << 31) - 1), NEVER) for p in found.tolist()]
-        pair = np.array(of, np.int64)[place]
+        pair = looked_up(self._pair_of, victim << 31 | ios.kind, NEVER)
         pair = np.where(pair >= 0, block * max(len(self.pairs), 1) + pair, NEVER)
         cells = sums.add(ios, row, queue, device, pair)
         at, shape = block * len(sums.ios) + victim, self.block_ios.shape

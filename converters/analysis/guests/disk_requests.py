@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A virtual disk: a guest's requests, the bios of its process on the host, and where its image is.
 
-Both are kept for the whole log: about 80 bytes of memory for each request and bio.
+Requests and bios are kept for the whole log: about 80 bytes of memory each.
 """
 
 import json
