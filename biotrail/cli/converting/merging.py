@@ -72,7 +72,7 @@ def align(recordings: Sequence[Recording], guest: Guest | None, other: str | Non
             Aligned(each, "", own, one.joined.alignment, one)
             for each, own, one in zip(recordings, clocks, beside, strict=True)
         ]
-    line = None if guest is None else guest.agreement.fit.line
+    line = None if guest is None else guest.fit.line
     drawn = [None] * len(clocks) if guest is None else crossings(guest)
     return [
         Aligned(each, "", own, how, crossing=crossing)

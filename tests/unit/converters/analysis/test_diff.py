@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli import diff as diff_command
-from biotrail.converters.analysis.diff.diff import Comparison, options_of, pooled
+from biotrail.converters.analysis.diff.diff import make_diff, options_of, pooled
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
@@ -86,7 +86,7 @@ def load(seed: int, *, factor: float = 1.0, ios: int = IOS, lose: int = 0) -> Pa
 
 
 def diff_of(a: Path, b: Path, **options: Any) -> Diff:
-    return Comparison(read_slots(Trace(a)), read_slots(Trace(b)), **options).diff()
+    return make_diff(read_slots(Trace(a)), read_slots(Trace(b)), **options)
 
 
 def figure(diff: Diff, name: str, stage: str | None = None, of: str = "bios") -> Figure:
@@ -128,7 +128,7 @@ def test_noise_is_not_read_as_change() -> None:
     # GIVEN recordings of the same load, whose latencies drift
     made = [read_slots(Trace(load(seed))) for seed in range(6)]
     # WHEN each is compared with the next
-    diffs = [Comparison(a, b).diff() for a, b in itertools.pairwise(made)]
+    diffs = [make_diff(a, b) for a, b in itertools.pairwise(made)]
     compared, differing = (sum(getattr(d, n) for d in diffs) for n in ("compared", "differing"))
     # THEN few more are told to differ than the confidence lets through (figures depend on each
     # other: of one seed there can be several, or none), and none to have changed
@@ -486,7 +486,7 @@ def test_several_recordings_as_one_side(tmp_path: Path) -> None:
     # GIVEN two recordings as one side  WHEN they are pooled and compared
     logs = [read_slots(Trace(write(tmp_path / str(seed), seed))) for seed in (1, 2)]
     both = pooled(logs)
-    [call] = Comparison(both, both).diff().calls
+    [call] = make_diff(both, both).calls
     # THEN their calls are together
     assert call.count_a == 4000
     assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
