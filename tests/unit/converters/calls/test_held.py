@@ -22,7 +22,7 @@ from tests.support.stack_logs import DEV
 READER, WORKER, OTHER = 42, 7, 43
 LIMITED = 11
 """Id of a cgroup."""
-NO_BPS, NO_IOPS = (1 << 64) - 1, (1 << 32) - 1
+NO_IOPS = (1 << 32) - 1
 LIMIT = {"cgroup": LIMITED, "bps": 2 << 20, "iops": NO_IOPS, "limits": 1}
 PARTITION = DEV + 1
 STACKS = {

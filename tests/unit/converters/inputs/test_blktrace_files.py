@@ -2,7 +2,6 @@
 """Which files belong together, where their records are, and what is wrong with them."""
 
 import io
-import os
 import random
 import shutil
 import struct
@@ -35,12 +34,11 @@ from tests.support.blktrace_records import (
     Q,
     record,
     record_2,
-    records,
     stream,
     write_set,
 )
 from tests.support.captures import load, write_log
-from tests.support.sources import everything
+from tests.support.sources import Pipe, everything
 
 
 @pytest.mark.parametrize("cut", range(0, 30, 7))
@@ -232,18 +230,6 @@ def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monke
     assert [window["count"] for window in source.losses] == [3]
 
 
-def test_a_real_stream_of_the_newest_ftrace_tracer_is_read():
-    # GIVEN a stream recorded on Linux 7.2
-    source = BlktraceSource(DATA / "cut.bin")
-    # WHEN it is read
-    events = everything(source)
-    # THEN its events are there
-    assert len(events) == 130
-    assert set(events.dev.tolist()) == {254 << 20}
-    assert source.unreadable_bytes == 0
-    assert len(source.remarks) == 1
-
-
 def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):
     # GIVEN a set among others with similar names
     prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 11: record(Q, 2, cpu=11)})
@@ -257,22 +243,6 @@ def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):
     assert list(find("sda")) == [0, 11]
     assert find("sdb") == {}
     assert find("nowhere/sda") == {}
-
-
-class Pipe(io.RawIOBase):
-    """A stream that cannot seek."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = io.BytesIO(data)
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer) -> int:
-        return self._data.readinto(buffer)
-
-    def seekable(self) -> bool:
-        return False
 
 
 def test_opening_tells_logs_from_blktrace_data(tmp_path, monkeypatch):
@@ -296,37 +266,6 @@ def test_opening_tells_logs_from_blktrace_data(tmp_path, monkeypatch):
         assert sum(len(part.events) for part in source.parts()) > 5
     with pytest.raises(LogFormatError, match="cannot be opened"):
         open_source("nothing-here")
-
-
-def test_a_pipe_gives_the_same_events_as_a_file():
-    # GIVEN a stream in a real pipe
-    data = (DATA / "stream.bin").read_bytes()
-    read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(read)
-        with os.fdopen(write, "wb") as out:
-            out.write(data)
-        os._exit(0)
-    os.close(write)
-    # WHEN it is read
-    with os.fdopen(read, "rb") as pipe:
-        events = everything(open_source(pipe))
-    os.waitpid(pid, 0)
-    # THEN nothing differs
-    assert (events.raw == everything(BlktraceSource(DATA / "stream.bin")).raw).all()
-
-
-def test_the_data_in_the_tree_is_what_it_says():
-    # GIVEN the stream and the sets
-    files = [*DATA.glob("loop1.blktrace.*"), *DATA.glob("zram1.blktrace.*")]
-
-    # THEN the sets hold the stream's records, but for their numbers
-    def bare(data: bytes) -> list[bytes]:
-        return [one[:4] + one[8:] for one in records(data)]
-
-    split = sorted(one for file in files for one in bare(file.read_bytes()))
-    assert split == sorted(bare((DATA / "stream.bin").read_bytes()))
 
 
 # Numbers of blktrace's records that do not go up by one: missing, there before, begun again.

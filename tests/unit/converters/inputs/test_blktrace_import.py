@@ -2,7 +2,6 @@
 """blktrace's files and streams become events: real data, and records made by hand."""
 
 import os
-import re
 import struct
 import threading
 from collections import Counter
@@ -46,37 +45,7 @@ def counts(events: Events) -> Counter:
     return Counter(LETTERS[kind] for kind in events.kind.tolist())
 
 
-def printed() -> list[str]:
-    return (DATA / "loop1.txt").read_text().splitlines()
-
-
 # What blkparse prints as C or M does not say whether it was a bio's or a request's.
-PRINTED = {"c": "C", "m": "M"}
-
-
-def test_a_real_set_has_the_events_that_blkparse_prints():
-    # GIVEN a set recorded from a loop device, and blkparse's lines of it
-    source = BlktraceSource(DATA / "loop1")
-    # WHEN it is read
-    events = everything(source)
-    # THEN there is an event for each line, with its time, device, sector and size
-    found = Counter(dict.fromkeys("QGMFXAIDCPU", 0))
-    for letter, number in counts(events).items():
-        found[PRINTED.get(letter, letter)] += number
-    wanted = Counter(line.split()[5].replace("UT", "U") for line in printed())
-    assert found == wanted
-    assert not source.problems
-    assert not source.losses
-    assert not source.left_out
-    first = events.ts[0]
-    pattern = re.compile(r"(\d+)\.(\d+) +\d+ +[QDCIGMF] +\S+ (\d+) \+ (\d+)")
-    for line, ts, sector, size in zip(
-        printed(), events.ts.tolist(), events.sector.tolist(), events.bytes.tolist(), strict=True
-    ):
-        match = pattern.search(line)
-        if match:
-            seconds, rest, at, sectors = map(int, match.groups())
-            assert (seconds * 10**9 + rest, at, sectors * 512) == (ts - first, sector, size)
 
 
 def test_a_set_knows_its_device():

@@ -97,11 +97,7 @@ def test_an_operation_carries_bytes_sector_and_error(tmp_path: Path) -> None:
     first = found["vda (254:0) bios", 4]
     assert (first.sector, first.asked, first.done) == (1 << 40, 65536, 8192)
     assert first.attributes == {"complete": {"error": "IOERR"}}
-    assert first.events == [
-        ("begin", START),
-        ("issued", START + 10),
-        ("complete", START + 100),
-    ]
+    assert first.events == [("begin", START), ("issued", START + 10), ("complete", START + 100)]
     assert found["vda (254:0) bios", 9].sector is None
 
 

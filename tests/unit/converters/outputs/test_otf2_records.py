@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from biotrail.converters.events.tables import NEVER, Certainty, Lifecycles
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
-from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures
 from tests.support.otf2_archives import (
@@ -38,15 +37,6 @@ def assert_as_the_library(summary: Otf2Summary, directory: Path) -> None:
     assert found.keys() == expected.keys()
     for name, data in found.items():
         assert data == expected[name], name
-
-
-@pytest.mark.parametrize("name", sorted(path.stem for path in captures.DATA.glob("*.txt")))
-def test_a_capture_has_the_librarys_bytes(name: str, tmp_path: Path) -> None:
-    # GIVEN a capture / WHEN converted
-    trace = Trace(captures.write_log(tmp_path / "a.biotrail", captures.load(name)))
-    summary = convert(trace.lifecycles(), trace.context, tmp_path / "a")
-    # THEN every byte of its events is the library's
-    assert_as_the_library(summary, tmp_path / "b")
 
 
 SPACING_NS = 50

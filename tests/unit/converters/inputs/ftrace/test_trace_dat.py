@@ -309,10 +309,7 @@ def test_events_of_all_kinds_have_their_times(order, long_bytes):
         long_bytes,
     )
     second = made.page(
-        [made.time_stamp(stamp, order), made.event(7, b"ijkl", order)],
-        5 << 59,
-        order,
-        long_bytes,
+        [made.time_stamp(stamp, order), made.event(7, b"ijkl", order)], 5 << 59, order, long_bytes
     )
     # WHEN they are walked together
     events = found(first, second, order=order, long_bytes=long_bytes)

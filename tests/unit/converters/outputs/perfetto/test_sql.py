@@ -301,11 +301,3 @@ def test_tables_are_the_report_s(recorded, capsys):
         assert sum(row["bios"] for row in rows) == total["ios"]
         assert sum(row["bytes"] for row in rows) == total["bytes"]
         assert {one["process"] for one in report["processes"]} <= {row["process"] for row in rows}
-
-
-def test_every_documented_query_runs_on_a_real_recording(recorded):
-    # GIVEN the same / WHEN the pages' queries run / THEN none fails
-    engine, _ = recorded
-    for page in PAGES:
-        for text in queries(page):
-            engine.rows(text)

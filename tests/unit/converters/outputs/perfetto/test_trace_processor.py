@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Perfetto's own engine imports our traces, and answers what the docs ask of them."""
 
-import io
 from dataclasses import fields
 
 import numpy as np
@@ -12,36 +11,18 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 from biotrail.cli.main import main
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.path_tables import NO_STACK, Waits
-from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.packets import BlockedReasons
 from biotrail.converters.pipeline import Trace
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import read
 from tests.support.perfetto_engine import PROBLEMS, Engine
-from tests.support.perfetto_make import Scene, context, direct, request
 from tests.support.system_traces import SystemTrace, of_machine
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 T = 1_000_000_000
 BOOTTIME = 500_000_000
 """BOOTTIME minus MONOTONIC in the header that perfetto_make writes."""
-
-
-@pytest.fixture(scope="module")
-def processor(tmp_path_factory):
-    scene = Scene(
-        bios=[direct(n, T + 700 * n, 9_000 + n % 7, request=500 + n) for n in range(200)],
-        requests=[request(500 + n, T + 700 * n + 1_000, complete=T + 700 * n + 9_000)
-                  for n in range(200)],
-        losses=[{"start": T + 50, "end": T + 900, "cpu": 0, "kind": 14, "count": 3}],
-    )  # fmt: skip
-    out = io.BytesIO()
-    convert(scene.windows(range(T, T + 200_000, 31_000)), context(), out)
-    path = tmp_path_factory.mktemp("trace") / "trace.pftrace"
-    path.write_bytes(out.getvalue())
-    with Engine(path) as found:
-        yield found
 
 
 SPAN = (0, 2 * SECOND)
@@ -69,7 +50,7 @@ def test_several_hosts_are_on_one_timeline(traces):
         for host in ("db1", "db2"):
             told = found.rows(
                 "SELECT ts FROM slice WHERE category = 'bio' "
-                f"AND EXTRACT_ARG(arg_set_id, 'debug.host') = '{host}' ORDER BY ts",
+                f"AND EXTRACT_ARG(arg_set_id, 'debug.host') = '{host}' ORDER BY ts"
             )
             off = [r["ts"] - DB1.boottime(at) for r, at in zip(told, BIOS, strict=True)]
             assert max(map(abs, off)) < 1000, host
@@ -250,20 +231,6 @@ def test_a_blocked_reason_names_where_the_thread_waited(tmp_path):
     ]
 
 
-def test_slices_have_their_times_and_stages(processor):
-    # GIVEN 200 bios / WHEN their slices are read / THEN times are BOOTTIME's, and all are there
-    found = processor.rows("SELECT ts, dur FROM slice WHERE category = 'bio' ORDER BY ts")
-    expected = [(T + BOOTTIME + 700 * n, 12_000 + n % 7) for n in range(200)]
-    assert [(r["ts"], r["dur"]) for r in found] == expected
-    nested = (
-        "SELECT SUM(stage.dur) AS total FROM slice AS stage "
-        "JOIN slice ON slice.id = stage.parent_id WHERE slice.category = 'bio' GROUP BY slice.id"
-    )
-    assert sorted(r["total"] for r in processor.rows(nested)) == sorted(d for _, d in expected)
-    # AND no statistic of errors or loss is above zero
-    assert processor.rows(PROBLEMS) == []
-
-
 @pytest.fixture(scope="module")
 def path_processor(tmp_path_factory):
     """A recording with system calls, waits and interrupts."""
@@ -282,12 +249,12 @@ def test_the_path_is_imported(path_processor):
     assert found.rows(PROBLEMS) == []
     pairs = found.rows(
         "SELECT a.ts AS first, a.category AS of, b.ts AS second, b.category AS to_ FROM flow "
-        "JOIN slice AS a ON a.id = flow.slice_out JOIN slice AS b ON b.id = flow.slice_in",
+        "JOIN slice AS a ON a.id = flow.slice_out JOIN slice AS b ON b.id = flow.slice_in"
     )
     expected = [(a.start, a.category, b.start, b.category) for a, b in trace.arrows(marks=True)]
     assert sorted(tuple(row.values()) for row in pairs) == sorted(expected)
     threads = found.rows(
         "SELECT COUNT(*) AS calls FROM slice JOIN thread_track ON thread_track.id = slice.track_id "
-        "WHERE slice.category = 'call'",
+        "WHERE slice.category = 'call'"
     )
     assert threads[0]["calls"] == len(trace.slices("call"))
