@@ -16,15 +16,11 @@ from biotrail.converters.outputs.perfetto.columns import BOOL, FOREVER, Flows, S
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.pipeline import Trace
-from tests.support import captures
 from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
-COMPILED, UNCOMPILED = (
-    writing.loops,
-    uncompiled("converters/outputs/perfetto/loops.py"),
-)
+COMPILED, UNCOMPILED = (writing.loops, uncompiled("converters/outputs/perfetto/loops.py"))
 
 
 def use(monkeypatch, loops):
@@ -260,25 +256,12 @@ def converted(log, detail, window):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("detail", list(Detail))
-@pytest.mark.parametrize("name", ["kyber-loop-and-virtio", "plugged-merge-loop"])
-def test_traces_are_the_same(monkeypatch, tmp_path, name, detail):
-    # GIVEN a log / WHEN it is converted by the loops compiled and not THEN not a byte differs
-    log = captures.write_log(tmp_path / "log", captures.load(name))
-    expected = converted(log, detail, 50)
-    use(monkeypatch, UNCOMPILED)
-    assert converted(log, detail, 50) == expected
-
-
 def test_a_trace_with_calls_and_arrows_is_the_same(monkeypatch):
     # GIVEN a log of the path / WHEN it is converted by the loops compiled and not
     expected = converted(PATH_LOG, Detail.FULL, 5_000)
     use(monkeypatch, UNCOMPILED)
     # THEN not a byte differs
     assert converted(PATH_LOG, Detail.FULL, 5_000) == expected
-
-
-U64 = st.integers(0, 2**64 - 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=30))
