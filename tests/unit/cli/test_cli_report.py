@@ -207,16 +207,12 @@ def test_every_field_is_in_the_documentation(cli: Cli) -> None:
 # Of what time and of which I/O a report says that it is.
 
 LOAD = """
-0       Q R 0+8 bio=1 pid=11 comm=fio
-1       G R 0+8 bio=1
-2       s R 0+8 bio=1 rq=1
-3       D R 0+8 bio=1 rq=1 tag=1/1
-900     C R 0+8 bio=1 rq=1
-1000    Q R 8+8 bio=2 pid=11 comm=fio
-1001    G R 8+8 bio=2
-1002    s R 8+8 bio=2 rq=2
-1003    D R 8+8 bio=2 rq=2 tag=1/2
-1250    C R 8+8 bio=2 rq=2
+0 Q R 0+8 bio=1 pid=11 comm=fio
+1 Gs R 0+8 bio=1 rq=1
+3 D 900 C R 0+8 bio=1 rq=1 tag=1/1
+1000 Q R 8+8 bio=2 pid=11 comm=fio
+1001 Gs R 8+8 bio=2 rq=2
+1003 D 1250 C R 8+8 bio=2 rq=2 tag=1/2
 """
 """Times are µs."""
 FILTERS = {
