@@ -157,21 +157,18 @@ def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"),
+    ("arguments", "message"),
     [
-        (("no-such-file",), 1, "no-such-file"),
-        ((str(ROOT / "pyproject.toml"),), 1, "pyproject.toml"),
-        (("--interval", "0", str(SAMPLE)), 2, "--interval"),
-        (("--interval", "x", str(SAMPLE)), 2, "duration"),
-        (("--interval", "1us", str(SAMPLE)), 1, "--interval 1s or longer"),
-        (("--by", "weather", str(SAMPLE)), 2, "weather"),
+        (("no-such-file",), "no-such-file"),
+        ((str(ROOT / "pyproject.toml"),), "pyproject.toml"),
+        (("--interval", "1us", str(SAMPLE)), "--interval 1s or longer"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
-    cli: Cli, arguments: tuple[str, ...], status: int, message: str
+    cli: Cli, arguments: tuple[str, ...], message: str
 ) -> None:
     done = cli("report", *arguments)
-    assert (done.status, done.out) == (status, "")
+    assert (done.status, done.out) == (1, "")
     assert message in done.err
     assert "Traceback" not in done.err
 

@@ -139,27 +139,3 @@ def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
     slowest = next(one for one in made["ios"] if one["recording"] == "guest")
     assert slowest["side"]["side"] == "host"
     assert slowest["side"]["stages_ns"]["host device"] == 50 * MILLISECOND - 2000
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["convert", "GUEST", "HOST", "-o", "OUT", "--image", "map"], "give --guest-of"),
-        (["convert", "GUEST", "--guest-of", "x", "-o", "OUT"], "joins two recordings"),
-        (
-            ["convert", "GUEST", "HOST", "--guest-of", "x", "--with", "TRACE", "-o", "OUT"],
-            "--guest-of and --with exclude each other",
-        ),
-        (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
-        (["slow", "GUEST", "HOST", "--guest-of", "x", "--calls"], "leave out --calls"),
-        (["slow", "GUEST", "--guest-of", "x"], "joins two recordings"),
-    ],
-)
-def test_wrong_usage_is_refused(
-    cli: Cli, tmp_path: Path, logs: tuple[Path, Path], words: list[str], message: str
-) -> None:
-    # GIVEN options that do not fit  WHEN the command is run  THEN it ends with 2 and says why
-    places = {"GUEST": str(logs[0]), "HOST": str(logs[1]), "OUT": str(tmp_path / "x.pftrace")}
-    done = cli(*(places.get(word, word) for word in words))
-    assert done.status == 2
-    assert message in done.err

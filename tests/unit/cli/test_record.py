@@ -33,13 +33,6 @@ def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
     return fake
 
 
-def test_below_needs_a_device(cli: Cli) -> None:
-    # GIVEN no device WHEN those below it are to be recorded THEN it is a usage error
-    done = cli("record", "--below")
-    assert done.status == 2
-    assert "--below needs -d: without it every device is recorded" in done.err
-
-
 def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
     # GIVEN every option WHEN the command is called
     words = "record -d sda -d /home -o x.biotrail -f --duration 5min --events all"
@@ -170,13 +163,6 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
     assert message in error.value.format_message()
 
 
-def test_bcc_cannot_follow(capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN the backend that has no types  WHEN it is to follow  THEN that is a usage error
-    done = Cli(capsys)("record", "--follow", "request", "--backend", "bcc")
-    assert done.status == 2
-    assert "--follow needs the core backend" in done.err
-
-
 def test_the_end_says_what_was_followed() -> None:
     # GIVEN counts of lives  THEN there is a line for them, and one for each kind that is missing
     counts = {"born": 1024, "quick": 599, "full": 3, "cut": 0}
@@ -221,12 +207,6 @@ def test_a_part_that_is_none_is_wrong_usage(value: str, cli: Cli, recorder: Reco
     assert recorder.options is None
 
 
-def test_the_path_needs_the_core_backend(cli: Cli, recorder: Recorder) -> None:
-    # GIVEN the bcc backend WHEN the path is asked for THEN that is wrong usage
-    done = cli("record", "--backend", "bcc", "--path")
-    assert (done.status, "--path needs the core backend" in done.err) == (2, True)
-
-
 def test_calls_without_io_are_recorded_from_a_duration_on(cli: Cli, recorder: Recorder) -> None:
     # GIVEN no duration, and one WHEN the command is called THEN the session gets ns
     assert cli("record", "--path").status == 0
@@ -234,8 +214,6 @@ def test_calls_without_io_are_recorded_from_a_duration_on(cli: Cli, recorder: Re
     assert recorder.options.call_over_ns == 1_000_000
     assert cli("record", "-f", "--path", "--call-over", "250us").status == 0
     assert recorder.options.call_over_ns == 250_000
-    # AND what is no duration is wrong usage
-    assert cli("record", "--path", "--call-over", "soon").status == 2
 
 
 # How a recorder process ends is told: by itself, by us, or by someone else.

@@ -207,15 +207,10 @@ def test_a_frame_needs_less_than_its_room() -> None:
     assert len(as_json(node)) + 1 <= OF_EACH
 
 
-def test_wrong_usage_and_files_in_the_way(log: Path, tmp_path: Path, cli: Cli) -> None:
-    # GIVEN a name without one of the endings, and two forms at once THEN that is wrong usage
-    for name in ("out.png", "out", "-"):
-        done = cli("stacks", log, "--flame", tmp_path / name)
-        assert done.status == 2 and ".svg or .html" in done.err
-    for other in ("--folded", "--json", "--offsets", "-n3", "--sort=p99"):
-        assert cli("stacks", log, "--flame", tmp_path / "out.svg", other).status == 2
-    assert [path.name for path in tmp_path.iterdir()] == ["x.biotrail"]
-    # AND a file is replaced only when that is asked for
+def test_a_file_is_replaced_only_when_that_is_asked_for(
+    log: Path, tmp_path: Path, cli: Cli
+) -> None:
+    # GIVEN a file of that name WHEN a flame graph is to be written THEN only --force replaces it
     out = tmp_path / "out.svg"
     out.write_text("mine")
     done = cli("stacks", log, "--flame", out)

@@ -228,13 +228,6 @@ def test_the_page_is_private_and_replaces_nothing(cli: Cli, tmp_path: Path) -> N
     assert path.read_text().startswith("<!doctype html>")
 
 
-@pytest.mark.parametrize("more", [("--json",), ("--csv",), ("--by", "cpu"), ("--interval", "1s")])
-def test_what_it_does_not_take_is_said(cli: Cli, tmp_path: Path, more: tuple[str, ...]) -> None:
-    done = cli("report", "--html", tmp_path / "out.html", *more, SAMPLE)
-    assert done.status == 2 and "--html" in done.err
-    assert not list(tmp_path.iterdir())
-
-
 def test_some_devices_alone_and_standard_input(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log in a pipe WHEN a page of one of its devices is asked for
     path = tmp_path / "out.html"
