@@ -31,7 +31,7 @@ from biotrail.recorder.schema.errors import ConversionError, TraceError
 from biotrail.text.fleet import parts
 from tests.support import blame_logs, named_logs
 from tests.support.blame_logs import MS, US
-from tests.support.cli_runner import Cli
+from tests.support.cli_runner import Cli, page_data
 from tests.support.fleet_archives import archive_of, fleet, host_archive, log_of
 from tests.support.hostile_places import put
 from tests.support.hosts_logs import SECOND, Machine
@@ -537,10 +537,8 @@ def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:
     done = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
     # THEN the page has the host as data, and no markup
     assert (done.status, done.err) == (0, "")
-    page = out.read_text()
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert [one["host"] for one in data["report"]["hosts"]] == [nasty]
-    assert nasty not in page
+    assert [one["host"] for one in page_data(out)["report"]["hosts"]] == [nasty]
+    assert nasty not in out.read_text()
     # and it is not replaced without --force
     again = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
     assert (again.status, "--force" in again.err) == (1, True)

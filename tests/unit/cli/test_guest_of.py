@@ -4,15 +4,13 @@
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import perfetto_check
-from tests.support.cli_runner import Cli
+from tests.support.cli_runner import Cli, page_data
 from tests.support.guest_logs import HOST_NAME, HOST_PID, MILLISECOND, Clock, transfers, write
 
 HELD = 20
@@ -113,17 +111,10 @@ def test_csv_and_page_have_the_stages_of_the_json(
     # AND so has the guest's page, while the host's is that of any recording
     done = cli(*words, "--html", tmp_path / "vm.html")
     assert done.status == 0, done.err
-    pages = {name: page_of(tmp_path / f"vm-{name}.html") for name in ("guest", "host")}
+    pages = {name: page_data(tmp_path / f"vm-{name}.html") for name in ("guest", "host")}
     assert pages["guest"]["report"]["guest"]["rows"] == made["rows"]
     assert any("clocks: aligned" in line for line in pages["guest"]["report"]["guest"]["words"])
     assert "guest" not in pages["host"]["report"]
-
-
-def page_of(path: Path) -> Any:
-    """The data of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
-    assert found
-    return json.loads(found[1])
 
 
 def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:

@@ -3,7 +3,6 @@
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, IO_URING_ENTER, MS, WITH_REASONS, WRITE, PathLog
 from tests.support.paths import DATA, ROOT, SAMPLE
 from tests.support.perf_files import Perf
+from tests.support.record_command import BIOTRAIL
 from tests.support.stack_logs import DEV, START
 
 
@@ -403,15 +403,7 @@ def test_the_report_has_what_blame_prints(tmp_path: Path, cli: Cli) -> None:
     # WHEN both commands tell of it, also by standard input
     alone = json.loads(cli("blame", "--by", "process", "--json", path).out)
     told = json.loads(cli("report", "--blame=process", "--json", path).out)["blame"]
-    command = [
-        sys.executable,
-        "-m",
-        "biotrail.cli.main",
-        "report",
-        "--blame=process",
-        "--json",
-        "-",
-    ]
+    command = [*BIOTRAIL, "report", "--blame=process", "--json", "-"]
     piped = subprocess.run(command, input=path.read_bytes(), capture_output=True, check=True)
     # THEN they say the same
     assert told == {key: alone[key] for key in told}
