@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -353,20 +353,6 @@ WRITERS = {
     "a.otf2": "biotrail.converters.outputs.otf2.convert.convert",
     "a.blktrace": "biotrail.converters.outputs.blktrace.convert.write",
 }
-
-
-@pytest.fixture
-def usual_signals() -> Iterator[None]:
-    """Signals as a program at a terminal has them, however the tests were started."""
-    usual = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("usual_signals")

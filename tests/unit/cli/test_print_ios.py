@@ -24,13 +24,10 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.text.record.lines import HEAD, Text, rwbs
 from tests.support import captures
+from tests.support.followed_logs import patient
 from tests.support.paths import SAMPLE
 
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is skipped, however slow the machine is."""
-    monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
+__all__ = ["patient"]
 
 
 def follow(path: Path, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:

@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 import pytest
@@ -17,20 +16,14 @@ from biotrail.cli.children.recorder_process import Recorder as RecorderProcess
 from biotrail.cli.children.recorder_process import passing_dumps
 from biotrail.cli.options.record_arguments import follow_options
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.session.session import Status
 from biotrail.text.record.closing import followed_lines
 from tests.support.cli_runner import Cli
-from tests.support.fake_recorder import Recorder, summary
+from tests.support.fake_recorder import Recorder, recorder, summary
 
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
-    monkeypatch.chdir(tmp_path)
-    fake = Recorder(summary())
-    monkeypatch.setattr(module, "record", fake)
-    return fake
+__all__ = ["recorder"]
 
 
 def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
@@ -99,19 +92,6 @@ def test_quiet_is_quiet_but_not_about_losses(cli: Cli, recorder: Recorder) -> No
     assert "LOST 8 events: Q (queue) 7, C (complete) 1; 1 of them because" in said
     assert "--buffer-size" in said
     assert "2 events not seen: D 2" in said
-
-
-def test_a_failed_output_is_an_error_after_the_summary(cli: Cli, recorder: Recorder) -> None:
-    # GIVEN a disk that became full
-    recorder.result = summary(
-        reason="output failed", error=OutputError("disk full"), unwritten_bytes=2 << 20
-    )
-    # WHEN the recording ends THEN the summary, the loss and the error are told
-    done = cli("record")
-    assert done.status == 1
-    assert "2.0 MiB of records could not be written" in done.err
-    assert done.err.endswith("biotrail: error: disk full\n")
-    assert "next:" not in done.err
 
 
 def test_the_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

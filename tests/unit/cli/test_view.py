@@ -205,18 +205,6 @@ def test_an_interrupted_view_ends_well(tmp_path, cli, number, usual_signals, mon
     assert done.out.endswith("stopped\n")
 
 
-@pytest.fixture
-def usual_signals():
-    """SIGINT and SIGTERM as a program at a terminal has them, however the tests were started."""
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-    }
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["log", "zstd"])
 def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):

@@ -24,7 +24,6 @@ from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.chunks_by_hand import name_records
-from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
 from tests.support.stack_logs import DEV, READ, START, clock
@@ -181,22 +180,6 @@ def test_a_backend_without_files_or_stacks_is_refused(
     with pytest.raises(ProbeError, match=option):
         record(options(tmp_path / "x.biotrail", **wanted), probes=FakeProbes())
     # THEN there is a message, and no file
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (("--files", "--backend", "bcc"), "--files"),
-        (("--user-stacks",), "--stacks"),
-        (("--stacks", "--backend", "bcc"), "--stacks"),
-    ],
-)
-def test_wrong_usage(arguments: tuple[str, ...], option: str, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN options that do not fit  WHEN they are given  THEN it is wrong usage, and said
-    done = cli("record", *arguments, "-o", tmp_path / "x.biotrail")
-    assert done.status == 2
-    assert option in done.err
     assert list(tmp_path.iterdir()) == []
 
 
