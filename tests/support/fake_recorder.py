@@ -4,6 +4,9 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from biotrail.cli import record
 from biotrail.recorder.session.session import RecordOptions, Status, Summary
 
 
@@ -39,3 +42,12 @@ class Recorder:
                 self.result.file_bytes = 100
         on_status(Status(0.0, 0, 0, 0))
         return self.result
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
+    """`biotrail record` with such a session, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    fake = Recorder(summary())
+    monkeypatch.setattr(record, "record", fake)
+    return fake

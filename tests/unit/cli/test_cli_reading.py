@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +32,7 @@ from tests.support.cli_runner import Cli
 from tests.support.cut_logs import write
 from tests.support.path_logs import PathLog
 from tests.support.paths import ROOT, SAMPLE
+from tests.support.record_command import BIOTRAIL
 from tests.support.stack_logs import START
 from tests.support.text_layouts import READ
 from tests.support.window_loads import SOURCES, shifted
@@ -199,7 +199,7 @@ def test_convert_chooses_the_format_by_the_ending(cli: Cli, log: Path, tmp_path:
 def test_convert_streams(log: Path) -> None:
     # GIVEN a log on standard input WHEN it is converted to standard output
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "convert", "-", "-o", "-"],
+        [*BIOTRAIL, "convert", "-", "-o", "-"],
         cwd=ROOT,
         input=log.read_bytes(),
         capture_output=True,

@@ -24,7 +24,6 @@ from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.chunks_by_hand import name_records
-from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
 from tests.support.stack_logs import DEV, READ, START, clock
@@ -168,22 +167,6 @@ def _read(path: Path) -> LogReader:
     for _ in reader.chunks():
         pass
     return reader
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (("--files", "--backend", "bcc"), "--files"),
-        (("--user-stacks",), "--stacks"),
-        (("--stacks", "--backend", "bcc"), "--stacks"),
-    ],
-)
-def test_wrong_usage(arguments: tuple[str, ...], option: str, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN options that do not fit  WHEN they are given  THEN it is wrong usage, and said
-    done = cli("record", *arguments, "-o", tmp_path / "x.biotrail")
-    assert done.status == 2
-    assert option in done.err
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_parts_that_cannot_tell_files_or_stacks_say_so(monkeypatch: pytest.MonkeyPatch) -> None:

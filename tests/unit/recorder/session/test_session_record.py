@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli import record as module
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
@@ -29,7 +28,9 @@ from biotrail.recorder.session.session_types import Moment
 from biotrail.text.record import closing as record_closing
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.support.fake_recorder import Recorder, summary
+from tests.support.fake_recorder import Recorder, recorder, summary
+
+__all__ = ["recorder"]
 
 
 def records_in(path: Path) -> list[bytes]:
@@ -287,14 +288,6 @@ def test_a_failing_output_ends_the_recording_and_keeps_what_is_there(
 
 
 # How a recording ends: what is kept, what it says of it, and with which status.
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
-    monkeypatch.chdir(tmp_path)
-    fake = Recorder(summary())
-    monkeypatch.setattr(module, "record", fake)
-    return fake
 
 
 def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[[], Any]) -> None:
