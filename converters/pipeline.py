@@ -39,6 +39,21 @@ from biotrail.converters.match.tables import Matcher
 from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
+if TYPE_CHECKING:
+    from biotrail.converters.calls.division import CallDivider
+    from biotrail.converters.sites.joining import LifeJoiner
+
+_Window = TypeVar("_Window", bound=dict[str, Any])
+
+WINDOW_EVENTS = 250_000
+"""Events that are collected for a window, which takes about 200 MB of memory."""
+
+MOST_WAITING = 4_000_000
+"""Events that wait at most for a later chunk's clock; events read later, but older, are late."""
+
+HOLD_NS = 20_000_000
+"""Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
+
 
 def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, Events, int]:
     """Return (the parts' events before `edge` (ns), the others, edge), joined.
@@ -54,22 +69,6 @@ def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, 
     halves = [part.split(count) for part, count in zip(parts, counts, strict=True)]
     ready = Events.join([before for before, _ in halves])
     return ready, Events.join([after for _, after in halves]), edge
-
-
-if TYPE_CHECKING:
-    from biotrail.converters.calls.division import CallDivider
-    from biotrail.converters.sites.joining import LifeJoiner
-
-_Window = TypeVar("_Window", bound=dict[str, Any])
-
-WINDOW_EVENTS = 250_000
-"""Events that are collected for a window, which takes about 200 MB of memory."""
-
-MOST_WAITING = 4_000_000
-"""Events that wait at most for a later chunk's clock; events read later, but older, are late."""
-
-HOLD_NS = 20_000_000
-"""Events of the newest 20 ms wait, as other CPUs' rings may still deliver events of that time."""
 
 
 class Trace:

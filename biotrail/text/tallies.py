@@ -82,28 +82,25 @@ def loss_lines(trace: Trace) -> list[str]:
         lines.append(f"{units.size(account.unreadable_bytes)} of records could not be read")
     if account.completions_not_seen:
         requests = units.plural(account.completions_not_seen, "request")
-        why = _why_not_recorded(trace, lost.get(Kind.C, 0))
+        completions = lost.get(Kind.C, 0)  # to full rings, or to recursion
+        why = ""
+        if trace.reader.header.get("backend") not in PROGRAMS:
+            pass
+        elif completions:
+            skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
+            recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
+            why = f" ({units.count(completions)} of the events lost were completions{recursion})"
+        elif trace.context.counts_losses:
+            why = " (the kernel ran no program for it, for a reason of its own: it counted no "
+            why += "recursion)"
+        else:
+            why = " (the kernel ran no program for it, for recursion or a reason of its own)"
         lines.append(
             f"the completion of {requests} was not recorded{why}: closed as lost, without a "
             "latency, ended at the latest when the request or its tag was used again; all other "
             "times stand (docs/recording.md, Missing completions)"
         )
     return lines
-
-
-def _why_not_recorded(trace: Trace, lost: int) -> str:
-    """Return why completions are missing. lost: counted as lost, to full rings or to recursion."""
-    if trace.reader.header.get("backend") not in PROGRAMS:
-        return ""
-    if lost:
-        skipped = int(((trace.reader.end or {}).get("skipped") or {}).get("C", 0))
-        recursion = f", {units.count(skipped)} of them skipped for recursion" if skipped else ""
-        return f" ({units.count(lost)} of the events lost were completions{recursion})"
-    if trace.context.counts_losses:
-        why = "for a reason of its own: it counted no recursion"
-    else:
-        why = "for recursion or a reason of its own"
-    return f" (the kernel ran no program for it, {why})"
 
 
 def certainty_lines(trace: Trace) -> list[str]:

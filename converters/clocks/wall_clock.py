@@ -57,15 +57,15 @@ class Reading:
         ]
 
 
-def readings(source: Source, most: int = SAMPLES) -> list[Reading]:
-    """Return about `most` distinct clock readings spread over a log, in time order.
+def readings(source: Source) -> list[Reading]:
+    """Return about SAMPLES distinct clock readings spread over a log, in time order.
 
     More where the clock was set or the machine was suspended, to find that time, and if a series
     has many files, as each gives two or more. They are of the header and the end frame and, of log
     files (no pipes), of chunks found by the index. Empty if there are none.
     """
     files = source.sources if isinstance(source, SeriesSource) else [source]
-    share = max(most // len(files), 2)
+    share = max(SAMPLES // len(files), 2)
     known: set[Reading] = set()
     for file in files:
         for facts in (file.header, file.end or {}):

@@ -5,7 +5,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
-from biotrail.converters.events.tables import I64, OP_MASK, U8, U32, U64, Bool, RequestKind
+from biotrail.converters.events.tables import (
+    I64,
+    OP_MASK,
+    U8,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    RequestKind,
+    Requests,
+)
 from biotrail.recorder.schema.records import NO_SECTOR
 
 FLUSH = "flush"
@@ -24,6 +34,13 @@ def asks_flush(context: Context, opf: U32, size: U32) -> Bool:
     """
     preflush = np.uint32(context.flag_mask("PREFLUSH"))
     return np.asarray((size == 0) & ((opf & preflush) != 0), dtype=np.bool_)
+
+
+def operation_numbers(context: Context, table: Bios | Requests) -> I64:
+    """Return each REQ_OP_*, int64 (n,): of what `asks_flush` that of a flush."""
+    op = (table.opf & OP_MASK).astype(np.int64)
+    flush = context.op_number("flush")
+    return np.where(asks_flush(context, table.opf, table.bytes), flush, op) if flush >= 0 else op
 
 
 def operations(context: Context, opf: U32, size: U32) -> tuple[NDArray[np.intp], list[str]]:

@@ -8,7 +8,6 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.report.report import group_sum
 from biotrail.converters.analysis.report.tree import (
-    DepthReport,
     DeviceReport,
     GroupReport,
     PairReport,
@@ -289,25 +288,22 @@ def queues(devices: Sequence[DeviceReport], width: int) -> RenderableType:
     """Return the table of I/O in flight; where ends are not known, figures are bounds."""
     rows = []
     notes = []
-
-    def cells(one: DepthReport) -> list[str]:
-        span = one.active_ns + one.idle_ns
-        return [
-            f"{one.mean:.2f}",
-            units.count(one.max),
-            f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
-            f"{100 * one.active_ns / span:.1f} %" if span else NONE,
-            units.duration(one.idle_ns),
-        ]
-
     for device in devices:
         queue, issued = device.queue, device.issued
-        waiting, serving = (
-            [
-                low if low == high else f"{low}-{high}"
-                for low, high in zip(cells(one), cells(one.high or one), strict=True)
+        bounds = []
+        for one in (queue, queue.high or queue, issued, issued.high or issued):
+            span = one.active_ns + one.idle_ns
+            cells = [
+                f"{one.mean:.2f}",
+                units.count(one.max),
+                f"{one.at_start.mean:.1f}" if one.at_start.count else NONE,
+                f"{100 * one.active_ns / span:.1f} %" if span else NONE,
+                units.duration(one.idle_ns),
             ]
-            for one in (queue, issued)
+            bounds.append(cells)
+        waiting, serving = (
+            [low if low == high else f"{low}-{high}" for low, high in zip(*both, strict=True)]
+            for both in (bounds[:2], bounds[2:])
         )
         rows.append([device.device, *waiting[:3], *serving[:3], *waiting[3:]])
         if queue.unended or issued.unended:

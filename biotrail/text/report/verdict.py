@@ -153,9 +153,8 @@ def _hangs(report: Report) -> Iterator[Sentence]:
         **{"tid": one.tid or None, "call": one.call, "others": others},
     }
     next_ = f"biotrail slow -d {one.device}: what still was in flight; dmesg; {READING}, "
-    yield Sentence(
-        "hangs", text, next_ + "What is missing, if it was only not seen to complete", figures
-    )
+    next_ += "What is missing, if it was only not seen to complete"
+    yield Sentence("hangs", text, next_, figures)
 
 
 def _held(report: Report) -> Iterator[Sentence]:
@@ -192,9 +191,8 @@ def _held(report: Report) -> Iterator[Sentence]:
         **{"known": one.time.count, "held_ns": one.time.sum},
         **{"waited_ns": ns, "of_waited_ns": waited},
     }
-    yield Sentence(
-        "held", text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q", figures
-    )
+    next_ = f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q"
+    yield Sentence("held", text, next_, figures)
 
 
 def _blamed(report: Report) -> Iterator[Sentence]:
@@ -467,7 +465,7 @@ def _tail(report: Report) -> Iterator[Sentence]:
         }
         command = f"biotrail slow -d {tail.device} --op {tail.operation}"
         yield Sentence("tail", text, f"{command}: what was ahead of the slowest", figures)
-    return
+        return
 
 
 OF_WAITS = {"time", "wait"}

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from biotrail.converters.analysis.distributions import sum_loops as loops
-from biotrail.converters.analysis.distributions.samples import operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
@@ -30,6 +29,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Table,
 )
+from biotrail.converters.lifecycles.operations import operation_numbers
 from biotrail.converters.lifecycles.windows import last_seen, sure_complete
 
 MOST_DEVICES = 256
@@ -222,7 +222,7 @@ def _rows(table: Bios | Requests, context: Context | None) -> _Rows:
     unended = (table.gone != NEVER) | table.doubtful
     heard = np.maximum(last_seen(table, completed=False), start)
     gone = np.where(table.doubtful, table.complete, table.gone)
-    op = np.zeros(len(table), np.int64) if context is None else operations_of(table, context)
+    op = np.zeros(len(table), np.int64) if context is None else operation_numbers(context, table)
     return _Rows(
         number=table.number,
         dev=table.dev,

@@ -13,7 +13,6 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
-    OP_MASK,
     U8,
     Bios,
     Bool,
@@ -21,7 +20,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stages,
 )
-from biotrail.converters.lifecycles.operations import CLEARED, asks_flush
+from biotrail.converters.lifecycles.operations import CLEARED, operation_numbers
 
 FLAGS = ("SYNC", "META", "FUA", "PREFLUSH", "RAHEAD", "NOWAIT")
 """REQ_ flags for which reports count the I/Os that have them."""
@@ -59,7 +58,7 @@ class Samples:
     """
 
     place: I64
-    """(n,): dev << 8 | number of the operation, as operations_of gives it."""
+    """(n,): dev << 8 | number of the operation, as operation_numbers gives it."""
     counters: dict[str, NDArray[Any]]
     """Name of COUNTERS → what each row adds to it: bool or integers, (n,); absent: nothing."""
     size: I64
@@ -136,7 +135,7 @@ def samples_of(table: Bios | Requests, stages: Stages, context: Context) -> Samp
     for certainty in Certainty:
         if certain[certainty]:
             rows[certainty.name.lower()] = table.certainty == certainty
-    op, length = operations_of(table, context), table.bytes.astype(np.int64)
+    op, length = operation_numbers(context, table), table.bytes.astype(np.int64)
     size, ranges = length, None
     for number in np.flatnonzero(np.bincount(op)).tolist():
         if (name := CLEARED.get(context.op_name(number))) is not None:
@@ -182,12 +181,3 @@ def samples_of(table: Bios | Requests, stages: Stages, context: Context) -> Samp
         stage_ns=stage_ns,
         ranges=ranges,
     )
-
-
-def operations_of(table: Bios | Requests, context: Context) -> I64:
-    """Return each REQ_OP_*; I/O without data but REQ_PREFLUSH, as of fsync, counts as a flush."""
-    op = (table.opf & OP_MASK).astype(np.int64)
-    flush = context.op_number("flush")
-    if flush < 0:
-        return op
-    return np.where(asks_flush(context, table.opf, table.bytes), flush, op)

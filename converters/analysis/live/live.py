@@ -158,6 +158,7 @@ class Recent:
             kernel="",
             begin_ns=now.begin_ns,
             end_ns=now.end_ns,
+            span_ns=now.end_ns - now.begin_ns,
             begin=None,
             total=now.total,
             devices=sorted(found, key=lambda one: time_and_number(one.total.bios)),

@@ -8,7 +8,7 @@ import numpy as np
 
 from biotrail.converters.analysis.distributions.depth import Depth, Flow, Seen, both_idle
 from biotrail.converters.analysis.distributions.keys import ProcessNames
-from biotrail.converters.analysis.distributions.samples import Samples, operations_of
+from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
 from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime, Who
@@ -28,7 +28,7 @@ from biotrail.converters.events.tables import (
     Requests,
     Stage,
 )
-from biotrail.converters.lifecycles.operations import operations
+from biotrail.converters.lifecycles.operations import operation_numbers, operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.lifecycles.windows import HANGS_NS, sure_complete, under_way
 
@@ -59,7 +59,7 @@ class Stacked:
         parent_row, here = rows_of(bios.number, bios.parent[child_row])
         self.unmatched += int((~here).sum())
         child_row, parent_row = child_row[here], parent_row[here]
-        operation = operations_of(bios, context)[parent_row]
+        operation = operation_numbers(context, bios)[parent_row]
         complete = sure_complete(bios)
         keys = np.stack([bios.dev[parent_row], bios.dev[child_row], operation], axis=1)
         keys = keys.astype(np.int64)

@@ -245,6 +245,7 @@ class Reporter:
             kernel=str(context.header.get("kernel", {}).get("release", "")),
             begin_ns=begin,
             end_ns=end,
+            span_ns=span,
             begin=begin_text(trace),
             time_of="recording" if trace.says_time or trace.span is not None else "events",
             total=total,

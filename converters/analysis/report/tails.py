@@ -12,13 +12,13 @@ import numpy as np
 from biotrail.converters.analysis.distributions import sum_loops as loops
 from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
-from biotrail.converters.analysis.distributions.samples import Samples, operations_of
+from biotrail.converters.analysis.distributions.samples import Samples
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import FAR, I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
-from biotrail.converters.lifecycles.operations import transferred
+from biotrail.converters.lifecycles.operations import operation_numbers, transferred
 
 OCTAVES = 64
 MOST_PLACES = 1024
@@ -97,7 +97,7 @@ class Tails:
         asked = np.flatnonzero((both.queue >= window.begin) & (both.queue < window.end))
         over = np.arange(len(both)) < len(window.bios)
         ended = np.where(over | (both.complete != NEVER), both.complete, FAR)
-        place = both.dev.astype(np.int64) << OP_BITS | operations_of(both, context)
+        place = both.dev.astype(np.int64) << OP_BITS | operation_numbers(context, both)
         size = transferred(context, both.opf, both.bytes)
         names, _, of = distinct_values(place)
         devices, _, device = distinct_values(names >> OP_BITS)

@@ -497,7 +497,7 @@ class Report:
     """Wall-clock time of `begin_ns`, ISO 8601 in UTC; None as for figures.begin_text."""
     begin_ns: Annotated[int, Shown("time.begin_ns")]
     end_ns: Annotated[int, Shown("time.end_ns")]
-    span_ns: Annotated[int, Shown("time.span_ns")] = field(init=False)
+    span_ns: Annotated[int, Shown("time.span_ns")]
     """Length of the recorded time, which rates, shares and depths are of."""
     time_of: Annotated[str, Shown("time.of")] = "recording"
     """"events": the recording does not say; from the first event to the last."""
@@ -560,6 +560,3 @@ class Report:
     """The processes' calls that waited most, the first most; not all."""
     path_parts: Annotated[tuple[str, ...], HIDDEN] = field(default=(), repr=False)
     """Parts of the path that were recorded (`record --path`)."""
-
-    def __post_init__(self) -> None:
-        self.span_ns = self.end_ns - self.begin_ns

@@ -67,7 +67,10 @@ def report_of(path: Path, ios: Sequence[list[tuple[int, str]]]) -> Report:
 
 
 def said(report: Report) -> dict[str, Sentence]:
-    return {one.rule: one for one in verdict.verdict(report)}
+    """The sentences by rule: one of each at most, in the rules' order."""
+    found = verdict.verdict(report)
+    assert [one.rule for one in found] == [r for r in RULES if r in {one.rule for one in found}]
+    return {one.rule: one for one in found}
 
 
 def test_no_io_and_requests_alone(tmp_path: Path) -> None:
@@ -220,6 +223,10 @@ def test_a_tail_and_what_it_was_behind(tmp_path: Path) -> None:
     for window in (7, 50, 1 << 20):
         trace = Trace(tmp_path / "log.biotrail")
         assert make_report(trace, trace.lifecycles(window)).tails == whole.tails
+    # AND of several operations that of the one with most time is said
+    [tail, *_] = whole.tails
+    both = replace(whole, tails=[tail, replace(tail, operation="write")])
+    assert said(both)["tail"].figures["operation"] == "read"
     # AND with too few slow ones, or none, nothing is said of them
     for slow in (4, 0):
         found = said(report_of(tmp_path, tail_ios(slow)))
