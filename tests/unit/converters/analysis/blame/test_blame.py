@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases, online
 from biotrail.converters.analysis.blame.bases import Bases
-from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
+from biotrail.converters.analysis.blame.blame import First, Second
 from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, experiment_of
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
+from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.keys import RECORDER
