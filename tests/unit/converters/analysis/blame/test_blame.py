@@ -62,7 +62,7 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     ios = [replace(io, own=io.comm == "backup") for io in blame_logs.beside_a_writer()]
     path = blame_logs.write(tmp_path / "a.biotrail", ios)
     # WHEN the time of all is blamed, by any dimension
-    for by in ("process", "owner", "op", "file"):
+    for by in ("process", "owner", "op", "device"):
         found = blamed(path, by=(by, by))
         # THEN the reader waited for the recorder, which is named as such, and is no victim
         [app] = found.victims
