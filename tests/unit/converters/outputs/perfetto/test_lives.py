@@ -3,11 +3,14 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from biotrail.converters.events.tables import LossWindows
 from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
 from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
@@ -155,6 +158,23 @@ def test_parts_hold_every_life_once() -> None:
     ]
     assert len(outs) > 2
     assert sorted(found) == list(range(1, 41))
+
+
+def test_a_loss_before_the_window_of_the_first_hits_is_known_to_their_life() -> None:
+    # GIVEN a followed request whose hits come a window after the loss of others in its time
+    log = FollowLog()
+    read_write(log)
+    trace = Trace(io.BytesIO(log.data()))
+    window, *rest = trace.lifecycles()
+    at = np.array([START + 10 * US])
+    lost = LossWindows(at, at + US, np.array([0]), np.array([int(Kind.HIT)]), np.array([3]))
+    # WHEN converted
+    out = io.BytesIO()
+    convert([replace(window, sites=None, loss=lost), window, *rest], trace.context, out)
+    # THEN the life says so
+    found = read(out.getvalue())
+    (track,) = [t for uuid, t in found.tracks.items() if found.path(uuid).endswith(LIFE)]
+    assert track.slices[0].args["lost"] == "records were lost meanwhile"
 
 
 def test_the_command_says_how_many_lives_there_are(cli: Cli, tmp_path: Path) -> None:
