@@ -18,8 +18,8 @@ from biotrail.cli.options.recordings import (
     recordings,
 )
 from biotrail.converters.analysis import figures
-from biotrail.converters.analysis.blame.blame import BlameOptions
 from biotrail.converters.analysis.blame.parties import DIMENSIONS, OWNER
+from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.text import blame as blame_text
 from biotrail.text import tallies, values
 from biotrail.text.columns import console

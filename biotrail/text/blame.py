@@ -8,8 +8,8 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from biotrail.converters.analysis.blame.bases import ENOUGH
-from biotrail.converters.analysis.blame.blame import TELLING_NS
 from biotrail.converters.analysis.blame.experiment import LEAST_IOS, SKIP_NS
+from biotrail.converters.analysis.blame.shares import TELLING_NS
 from biotrail.converters.analysis.blame.tree import (
     OTHERS,
     Blamed,

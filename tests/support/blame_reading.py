@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from biotrail.converters.analysis.blame import company
-from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second, close
+from biotrail.converters.analysis.blame.blame import First, Second, close
 from biotrail.converters.analysis.blame.online import Online, Waits
+from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.converters.analysis.blame.tree import Blamed, Kind, Victim
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace

@@ -150,16 +150,13 @@ def write(
     )
     if result.path is None:
         return result
-    return replace(
-        result, notes=(*lives_lines(source, summary.lives), *(beside.lines() if beside else ()))
-    )
+    notes = [lives_line(source, summary.lives)] if summary.lives else []
+    return replace(result, notes=(*notes, *(beside.lines() if beside else ())))
 
 
-def lives_lines(source: Opened, lives: int) -> tuple[str, ...]:
-    if not lives:
-        return ()
+def lives_line(source: Opened, lives: int) -> str:
     kind = Following(source.trace.context.header).type
-    return (f"  {units.plural(lives, 'life', 'lives')} of {kind}, a track each",)
+    return f"  {units.plural(lives, 'life', 'lives')} of {kind}, a track each"
 
 
 def write_stream(
@@ -231,7 +228,8 @@ def _write_parts(
         parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
     sizes = [os.stat(path).st_size for path in paths]
     notes = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
-    notes += lives_lines(source, sum(part.lives for part in parts))
+    if lives := sum(part.lives for part in parts):
+        notes.append(lives_line(source, lives))
     if large := sum(part.bytes > limit for part in parts):
         what = units.plural(large, "part")
         notes.append(f"  {what} above --max-size: a part's last window, or its end, went beyond")

@@ -6,7 +6,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from biotrail.cli.options.cuts import Cut
-from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second, close
+from biotrail.converters.analysis.blame.blame import Course, First, Second, close
+from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.converters.analysis.blame.tree import Blamed
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace

@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.analysis.blame.bases import DEVICE, QUEUE, Bases, Learner, Steps
-from biotrail.converters.analysis.blame.blame import (
+from biotrail.converters.analysis.blame.company import Batch, Company, Ios, others_work
+from biotrail.converters.analysis.blame.parties import OWNER
+from biotrail.converters.analysis.blame.shares import (
     MOST_NAMES,
     BlameOptions,
     Names,
@@ -25,8 +27,6 @@ from biotrail.converters.analysis.blame.blame import (
     names_of,
     work_of,
 )
-from biotrail.converters.analysis.blame.company import Batch, Company, Ios, others_work
-from biotrail.converters.analysis.blame.parties import OWNER
 from biotrail.converters.analysis.blame.tree import OTHERS, Blamed, Kind, Waited
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.figures import as_row

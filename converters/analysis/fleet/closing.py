@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from biotrail.converters.analysis.blame.blame import Row
 from biotrail.converters.analysis.blame.online import Waits
+from biotrail.converters.analysis.blame.shares import Row
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.diff.figures import F64, Estimate, compare
 from biotrail.converters.analysis.distributions.groups import Group

@@ -88,11 +88,12 @@ class Gauges:
         opfs, _, of = distinct_values(table.opf[rows])
         names = [self._context.op_name(one) for one in opfs.tolist()]
         done_bytes = table.done_bytes[rows].astype(np.int64)
-        for counter, operations in zip(self.binned, (READ_OPS, WRITE_OPS), strict=False):
+        reads, writes, latencies = self.binned
+        for counter, operations in ((reads, READ_OPS), (writes, WRITE_OPS)):
             moves = np.array([name in operations for name in names], dtype=np.bool_)[of]
             moved = moves & (complete >= 0)
             samples += counter.update(complete[moved], done_bytes[moved], until)
-        return samples + self.binned[-1].update(complete[known], latency, until)
+        return samples + latencies.update(complete[known], latency, until)
 
 
 # The track of a device's states: idle, busy, flushing.

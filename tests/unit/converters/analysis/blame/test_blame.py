@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases, online
 from biotrail.converters.analysis.blame.bases import Bases
-from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
+from biotrail.converters.analysis.blame.blame import First, Second
 from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, experiment_of
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
+from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.distributions.keys import RECORDER
@@ -61,7 +62,7 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     ios = [replace(io, own=io.comm == "backup") for io in blame_logs.beside_a_writer()]
     path = blame_logs.write(tmp_path / "a.biotrail", ios)
     # WHEN the time of all is blamed, by any dimension
-    for by in ("process", "owner", "op", "file"):
+    for by in ("process", "owner", "op", "device"):
         found = blamed(path, by=(by, by))
         # THEN the reader waited for the recorder, which is named as such, and is no victim
         [app] = found.victims

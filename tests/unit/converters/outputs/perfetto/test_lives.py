@@ -3,16 +3,20 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 
+from biotrail.converters.events.tables import LossWindows
 from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
 from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
+from tests.support.cli_runner import Cli
 from tests.support.follow_logs import (
     EXIT,
     IDLE,
@@ -24,6 +28,7 @@ from tests.support.follow_logs import (
     many,
     read_write,
 )
+from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
@@ -153,6 +158,38 @@ def test_parts_hold_every_life_once() -> None:
     ]
     assert len(outs) > 2
     assert sorted(found) == list(range(1, 41))
+
+
+def test_a_loss_before_the_window_of_the_first_hits_is_known_to_their_life() -> None:
+    # GIVEN a followed request whose hits come a window after the loss of others in its time
+    log = FollowLog()
+    read_write(log)
+    trace = Trace(io.BytesIO(log.data()))
+    window, *rest = trace.lifecycles()
+    at = np.array([START + 10 * US])
+    lost = LossWindows(at, at + US, np.array([0]), np.array([int(Kind.HIT)]), np.array([3]))
+    # WHEN converted
+    out = io.BytesIO()
+    convert([replace(window, sites=None, loss=lost), window, *rest], trace.context, out)
+    # THEN the life says so
+    found = read(out.getvalue())
+    (track,) = [t for uuid, t in found.tracks.items() if found.path(uuid).endswith(LIFE)]
+    assert track.slices[0].args["lost"] == "records were lost meanwhile"
+
+
+def test_the_command_says_how_many_lives_there_are(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of 300 lives
+    log = FollowLog()
+    many(log, 300)
+    path = tmp_path / "a.biotrail"
+    path.write_bytes(log.data())
+    # WHEN it is converted to one file, and to parts / THEN their number is said
+    said = "  300 lives of request, a track each"
+    assert said in cli("convert", path, "-o", tmp_path / "a.pftrace").out.splitlines()
+    parts = cli("convert", "--max-size", "256K", path, "-o", tmp_path / "b.pftrace").out
+    assert said in parts.splitlines() and "b-1.pftrace" in parts
+    # AND nothing of lives where there are none
+    assert "a track each" not in cli("convert", SAMPLE, "-o", tmp_path / "c.pftrace").out
 
 
 @settings(max_examples=20, deadline=None)
