@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.rings.barriers import Barrier
+from biotrail.recorder.probes.rings.barriers import Barrier, mapping
 from biotrail.recorder.schema.errors import ProbeError
 
 LEVELS = 3
@@ -133,14 +133,9 @@ class Rings:
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
         """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then."""
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            mapping = mmap.mmap(fd, length)
-        except OSError as error:
-            raise ProbeError(
-                f"the rings ({length} bytes) cannot be mapped: {os.strerror(error.errno or 0)}; "
-                "choose smaller rings"
-            ) from error
-        return cls(mapping, cpus, sizes, barrier)
+        with mapping(f"the rings ({length} bytes)", "; choose smaller rings"):
+            mapped = mmap.mmap(fd, length)
+        return cls(mapped, cpus, sizes, barrier)
 
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]

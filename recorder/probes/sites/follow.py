@@ -29,6 +29,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import StackMap, max_depth
+from biotrail.recorder.probes.rings.barriers import mapping
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
@@ -222,12 +223,8 @@ class FollowProbes(SiteProbes):
         """Map an array of `count` elements, of whole 8 bytes; the map has whole pages."""
         size = dtype.itemsize * count
         fd = self._opened().map_fd(name)
-        try:
+        with mapping(f"the map {name} ({size} bytes)"):
             mapped = mmap.mmap(fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        except OSError as error:
-            raise ProbeError(
-                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
-            ) from error
         self._mappings.append(mapped)
         view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
         return view
