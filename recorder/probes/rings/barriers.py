@@ -5,11 +5,9 @@ docs/architecture.md ("Order") says why each pair is enough.
 """
 
 import ctypes
-import os
 import platform
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
@@ -31,17 +29,6 @@ class Barrier(NamedTuple):
     """Order the load of the heads before the loads of the records below them."""
     release: Callable[[], object] = lambda: None
     """Order the loads of records before the store of the tail that frees their space."""
-
-
-@contextmanager
-def mapping(what: str, instead: str = "") -> Iterator[None]:
-    """Raise ProbeError where memory of the kernel's cannot be mapped in the block."""
-    try:
-        yield
-    except OSError as error:
-        raise ProbeError(
-            f"{what} cannot be mapped: {os.strerror(error.errno or 0)}{instead}"
-        ) from error
 
 
 def is_strongly_ordered() -> bool:

@@ -12,7 +12,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier, mapping
+from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier
+from biotrail.recorder.probes.rings.ring import mapping
 from biotrail.recorder.schema.errors import ProbeError
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30

@@ -12,13 +12,15 @@ advances the tail.
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.rings.barriers import Barrier, mapping
+from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.schema.errors import ProbeError
 
 LEVELS = 3
@@ -102,6 +104,17 @@ def rings_note(wanted: int | None, levels: list[int]) -> str:
         f"rings are {levels[0] >> 10} KiB per CPU: the kernel has no memory for larger ones, so "
         "events may be lost under load; raise the memory limit of this service or login"
     )
+
+
+@contextmanager
+def mapping(what: str, instead: str = "") -> Iterator[None]:
+    """Raise ProbeError where memory of the kernel's cannot be mapped in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ProbeError(
+            f"{what} cannot be mapped: {os.strerror(error.errno or 0)}{instead}"
+        ) from error
 
 
 class Rings:

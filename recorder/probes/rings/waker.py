@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
-from biotrail.recorder.probes.rings.barriers import Barrier, mapping
+from biotrail.recorder.probes.rings.barriers import Barrier
+from biotrail.recorder.probes.rings.ring import mapping
 
 _FLAG = ".data.asleep"
 RING = "bt_wake_ring"

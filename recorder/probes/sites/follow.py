@@ -29,7 +29,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import StackMap, max_depth
-from biotrail.recorder.probes.rings.barriers import mapping
+from biotrail.recorder.probes.rings.ring import mapping
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
