@@ -350,12 +350,7 @@ class CgroupLook:
         self._probes, self._tell = probes, tell
         self._admission = None
         if named:
-            self._admission = Admission(
-                named,
-                self.watch.where,
-                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
-                tell,
-            )
+            self._admission = Admission(named, self.watch.where, probes.list_cgroup, tell)
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()

@@ -576,6 +576,6 @@ class JoinedProbes:
         found = (self._block.short_of_memory(), self._follow.short_of_memory())
         return "; ".join(message for message in found if message)
 
-    def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        self._block.list_cgroup(number, wanted=wanted)
-        self._follow.list_cgroup(number, wanted=wanted)
+    def list_cgroup(self, number: int, wanted: bool) -> None:
+        self._block.list_cgroup(number, wanted)
+        self._follow.list_cgroup(number, wanted)
