@@ -174,7 +174,6 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._counts: dict[str, int] = {}
         self._typed = _HIT_TYPED
         self._kept_hits = options.at_once * KEPT_HITS if options.slower_ns else 0
         self._tracepoints: dict[str, int] = {}
@@ -456,13 +455,13 @@ class FollowProbes(SiteProbes):
         return np.concatenate(parts)
 
     def counts(self) -> dict[str, int]:
-        """Return totals of struct bt_follow_counts by name; after close() those read last."""
-        if self._mappings and self._object is not None:
-            kind = follow_structs.FOLLOW_COUNTS.ctype
-            rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
-            totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
-            self._counts = {**totals, "idle": self.idle}
-        return self._counts
+        """Return totals of struct bt_follow_counts by name; none unless open."""
+        if not self._mappings or self._object is None:
+            return {}
+        kind = follow_structs.FOLLOW_COUNTS.ctype
+        rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
+        totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+        return {**totals, "idle": self.idle}
 
     def runs(self) -> int | None:
         """Return about how often programs ran since open, most of them for other objects."""
