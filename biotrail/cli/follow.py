@@ -282,7 +282,7 @@ def record_lives(
         about = f", which takes about {units.duration(took)}" if took > _SAID_NS else ""
         tell(f"attaching to {_what(plan)}{about}")
     summary = record(options, update, probes)
-    counts = probes.counts()
+    counts = summary.followed
     if not asked.quiet:
         tell(_recorded(summary, counts))
         unseen = sum(map(len, probes.plan.unseen.values()))

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
-from biotrail.recorder.host import cgroups, device_paths, devices
+from biotrail.recorder.host import device_paths, devices
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.host.own_io import pid_namespace
 from biotrail.recorder.rights import rights
 from biotrail.recorder.schema.cgroup_names import NamedCgroups
@@ -157,14 +158,14 @@ def descendants(pids: Sequence[int], proc: Path = Path("/proc")) -> set[int]:
         children |= more
 
 
-def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
+def cgroup_id(path: str, where: Mount | None) -> int:
     """Return a cgroup's id: its directory's inode. path: in the hierarchy, or of the directory."""
     if where is None:
         raise ProbeError(f"--cgroup {path}: no cgroup hierarchy is mounted here")
     directory = _cgroup_directory(path, where)
     if directory is None:
         raise ProbeError(
-            f"--cgroup {path}: there is no such cgroup below {where.mount}; "
+            f"--cgroup {path}: there is no such cgroup below {where.point}; "
             "name it as /proc/PID/cgroup does, or by its directory"
         )
     try:
@@ -178,9 +179,9 @@ def cgroup_id(path: str, where: cgroups.Hierarchy | None) -> int:
     return number
 
 
-def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> None:
+def refuse_uncharged(option: str, directory: Path, where: Mount) -> None:
     """Raise ProbeError where I/O is not charged to the cgroup of `option`; raises OSError."""
-    root = os.path.realpath(directory) == os.path.realpath(where.mount)
+    root = os.path.realpath(directory) == os.path.realpath(where.point)
     controllers = directory / "cgroup.controllers"
     if not root and controllers.exists() and "io" not in controllers.read_text().split():
         raise ProbeError(
@@ -189,9 +190,9 @@ def refuse_uncharged(option: str, directory: Path, where: cgroups.Hierarchy) -> 
         )
 
 
-def _cgroup_directory(path: str, where: cgroups.Hierarchy) -> Path | None:
+def _cgroup_directory(path: str, where: Mount) -> Path | None:
     """Return a cgroup's directory below the mount point; path: also with `where.root` in front."""
-    mount = os.path.realpath(where.mount)
+    mount = os.path.realpath(where.point)
     inside = path
     if where.root != "/" and (path + "/").startswith(where.root.rstrip("/") + "/"):
         inside = path[len(where.root) :]

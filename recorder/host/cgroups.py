@@ -4,7 +4,6 @@
 import os
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from biotrail.recorder.host.device_mounts import Mount, parse_mount, read_lines
@@ -14,19 +13,7 @@ MAX_CGROUPS = 100_000
 """Most cgroups that one walk reads."""
 
 
-@dataclass(frozen=True)
-class Hierarchy:
-    """The mounted cgroup hierarchy that block I/O is charged in."""
-
-    mount: str
-    """Its mount point."""
-    root: str
-    """Path in the hierarchy of the directory that is mounted there; `/`: the whole hierarchy."""
-    unified: bool = False
-    """Whether it is cgroup v2."""
-
-
-def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
+def hierarchy(mountinfo: Path = _MOUNTINFO) -> Mount | None:
     """Return the hierarchy that block I/O is charged in; None: none is mounted.
 
     That is the v1 hierarchy with the blkio controller or, where none is mounted, cgroup2; of
@@ -34,16 +21,13 @@ def hierarchy(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
     """
     for mount in mounted(mountinfo):
         if mount.fstype == "cgroup" and "blkio" in mount.options:
-            return Hierarchy(mount.point, mount.root)
+            return mount
     return unified(mountinfo)
 
 
-def unified(mountinfo: Path = _MOUNTINFO) -> Hierarchy | None:
+def unified(mountinfo: Path = _MOUNTINFO) -> Mount | None:
     """Return the mounted hierarchy of cgroup v2; None: none is mounted."""
-    for mount in mounted(mountinfo):
-        if mount.fstype == "cgroup2":
-            return Hierarchy(mount.point, mount.root, unified=True)
-    return None
+    return next((mount for mount in mounted(mountinfo) if mount.fstype == "cgroup2"), None)
 
 
 def mounted(mountinfo: Path = _MOUNTINFO) -> Iterator[Mount]:
@@ -63,7 +47,7 @@ def number(own: Path = Path("/proc/self/cgroup")) -> int:
     return 0
 
 
-def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
+def paths(where: Mount | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
     """Return {cgroup id: path from the hierarchy's root}, by walking the directories.
 
     The id is the inode number of the cgroup's directory; there is no stat() of each. The walk stops
@@ -73,10 +57,10 @@ def paths(where: Hierarchy | None, limit: int = MAX_CGROUPS) -> dict[int, str]:
         return {}
     found: dict[int, str] = {}
     try:
-        found[os.stat(where.mount).st_ino] = where.root
+        found[os.stat(where.point).st_ino] = where.root
     except OSError:
         return {}
-    pending = [(where.mount, where.root.rstrip("/"))]
+    pending = [(where.point, where.root.rstrip("/"))]
     while pending and len(found) < limit:
         directory, name = pending.pop()
         with suppress(OSError), os.scandir(directory) as entries:

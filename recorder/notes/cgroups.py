@@ -19,7 +19,7 @@ from pathlib import Path
 
 from biotrail.recorder.filters.filters import refuse_uncharged
 from biotrail.recorder.host import cgroups, container_state
-from biotrail.recorder.host.cgroups import Hierarchy
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.notes.hotplug import Watch
 from biotrail.recorder.output.series import keep_newest
 from biotrail.recorder.probes.backend import Probes
@@ -236,7 +236,7 @@ class Admission:
     def __init__(
         self,
         named: NamedCgroups,
-        where: Hierarchy | None,
+        where: Mount | None,
         set_listed: Callable[[int, bool], None],
         tell: Callable[[str], None],
     ) -> None:
@@ -309,7 +309,7 @@ class Admission:
         above = "" if where is None else where.root.rstrip("/")
         if where is None or not f"{path}/".startswith(f"{above}/"):
             return None
-        return Path(where.mount + path[len(above) :])
+        return Path(where.point + path[len(above) :])
 
     def _check(self, path: str, borne: tuple[str, ...], *, begun: bool) -> None:
         """See whether I/O is charged to the cgroup: raise ProbeError, once begun say it."""
@@ -350,12 +350,7 @@ class CgroupLook:
         self._probes, self._tell = probes, tell
         self._admission = None
         if named:
-            self._admission = Admission(
-                named,
-                self.watch.where,
-                lambda number, wanted: probes.list_cgroup(number, wanted=wanted),
-                tell,
-            )
+            self._admission = Admission(named, self.watch.where, probes.list_cgroup, tell)
         self._thread: threading.Thread | None = None
         self._wake = -1
         self._ended = threading.Event()

@@ -47,27 +47,23 @@ class StackWatch:
         `command`: its program is searched for names too, though it does not run yet. `waits`: the
         stacks of waits (`--path fs`) are recorded.
         """
-        sites = probes.site_stacks
         self._probes: Probes | None = None
-        self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.hurried = False
         """Whether to look every HURRIED_NS, for programs' stacks."""
-        if wanted == Stacks.NONE and not waits and not sites:
+        self.nameless: list[str] = []
+        """What to say where the kernel hides its symbols from this process."""
+        named = wanted > Stacks.NONE or probes.site_stacks
+        if not named and not waits:
             return
         self._probes = probes
         self._kernel = KernelSymbols()
+        if not len(self._kernel):
+            self.nameless += [NAMELESS] * named + [REASONLESS] * waits
         if wanted >= Stacks.USER:
             self.hurried = True
             self._user = UserSymbols(known=[shutil.which(c) or c for c in command[:1]])
-
-    def nameless(self) -> list[str]:
-        """Return what to say where the kernel hides its symbols from this process."""
-        if self._probes is None or len(self._kernel):
-            return []
-        named = self._wanted > Stacks.NONE or self._sites
-        return [NAMELESS] * named + [REASONLESS] * self._waits
 
     def due(self, now_ns: int) -> bool:
         return self._probes is not None and now_ns >= self._next

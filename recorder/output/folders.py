@@ -55,7 +55,7 @@ _ID_DIGITS = len(str(_NO_ID))
 
 
 def owner() -> tuple[int, int] | None:
-    """Return (uid, gid) of the user who called sudo; None: not root, or no valid ids in SUDO_…."""
+    """Return the user who called sudo (SUDO_UID, SUDO_GID); None: not root, or no valid ids."""
     ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or not all(text.isascii() and text.isdecimal() for text in ids):
         return None

@@ -36,7 +36,7 @@ MAX_CGROUPS = 1 << 16
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """Return a copy of a clock reading, moved to the time `monotonic` (ns)."""
+    """Return a clock reading moved to the time `monotonic` (ns): right if no clock was stepped."""
     back = clock["monotonic"] - monotonic
     # A clock never reads less than 0, but soon after boot the shift can be more than its time.
     return {k: ns if k == "uncertainty" else max(0, ns - back) for k, ns in clock.items()}

@@ -252,10 +252,10 @@ class Probes(ABC):
         """Return cgroups that were made, or charged for the first time, since the last call."""
         return [] if self._cgroups is None else self._cgroups.new_cgroups()
 
-    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+    def list_cgroup(self, number: int, wanted: bool) -> None:
         """Record a cgroup, by id, and those below, or no longer. Raises RefusedError: too many."""
         if self._cgroups is not None:
-            self._cgroups.list_cgroup(number, wanted=wanted)
+            self._cgroups.list_cgroup(number, wanted)
 
 
 def make_probes(backend: str, config: ProbeConfig) -> Probes:

@@ -279,7 +279,7 @@ class CoreProbes(Probes):
     def triggered(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU (modulo 64) since the last call, by time.
 
-        Those that fire between one and this call are not known.
+        Triggers that fire between the first one and this call are not known.
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()

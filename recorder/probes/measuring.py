@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
+from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
 from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.kernel.run_stats import RunStats
@@ -53,17 +54,6 @@ class Measured:
     """(len(STAGES),): sum of each stage's times, in the order of STAGES."""
     counts: NDArray[np.uint64]
     """(len(STAGES), MEASURE_BUCKETS): number of times by bucket, as BOUNDS_NS divides them."""
-
-
-@dataclass(frozen=True)
-class ProgramRuns:
-    """The kernel's counters of the program since it was loaded."""
-
-    runs: int
-    """Runs that the kernel counted and timed: only those while `count_runs` was on."""
-    run_ns: int
-    skipped: int
-    """Completions for which the program was not run because it was running on that CPU."""
 
 
 class Measuring:
@@ -154,9 +144,9 @@ class Measuring:
         """Switch the kernel's counting of program runs and time; ignored without CAP_SYS_ADMIN."""
         self._stats.switch(on)
 
-    def program(self) -> ProgramRuns:
-        info = self._opened().info(self._program)
-        return ProgramRuns(int(info.run_cnt), int(info.run_time_ns), int(info.recursion_misses))
+    def program(self) -> ProgInfo:
+        """Return the program's counters: of its runs those while `count_runs` was on."""
+        return self._opened().info(self._program)
 
     def _opened(self) -> BpfObject:
         if self._object is None:

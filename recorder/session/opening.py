@@ -189,8 +189,16 @@ class Opened:
         room = memory_limit.room()
         with read_once() if room is None or room.bytes >= _ROOM_FOR_SYMBOLS else nullcontext():
             probes.open()
-        self.count_runs = self._run_counter(stack)
-        """Switches the kernel's counting of program runs."""
+        self.count_runs: Callable[[bool], None] = probes.count_runs
+        """Switches (True: on) the kernel's counting of program runs."""
+        if options.give_up_rights and capabilities.holds(STATS_RIGHT):
+            try:
+                child = StatsChild(self.messages.append)
+            except OSError as error:
+                self.messages.append(f"run time of programs: not known, no process for it: {error}")
+            else:
+                stack.callback(child.close)
+                self.count_runs = child.switch
         # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
         waits = "fs" in probes.path.parts
         self.stacks = StackWatch(options.stacks, probes, options.command, waits=waits)
@@ -232,18 +240,6 @@ class Opened:
             stack.callback(suspect.stop.close)
             self.guard = Guard(suspect, options.pausing, self.messages.append)
             stack.callback(self.guard.close)
-
-    def _run_counter(self, stack: ExitStack) -> Callable[[bool], None]:
-        """Return a function that switches (True: on) the kernel's counting of program runs."""
-        if self.options.give_up_rights and capabilities.holds(STATS_RIGHT):
-            try:
-                child = StatsChild(self.messages.append)
-            except OSError as error:
-                self.messages.append(f"run time of programs: not known, no process for it: {error}")
-            else:
-                stack.callback(child.close)
-                return child.switch
-        return self.probes.count_runs
 
     def _start_command(self, undo: ExitStack) -> None:
         if self.child is not None:

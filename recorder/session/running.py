@@ -214,7 +214,7 @@ class Running:
         opened.cgroups.start()
         stack.callback(opened.cgroups.stop)
         small = rings_note(options.ring_bytes, opened.header["rings"]["bytes"])
-        messages = [*opened.messages, *opened.stacks.nameless(), small, probes.short_of_memory()]
+        messages = [*opened.messages, *opened.stacks.nameless, small, probes.short_of_memory()]
         for message in ("", *filter(None, messages)):
             self.report(message)
         opened.messages.clear()

@@ -25,7 +25,7 @@ from biotrail.recorder.schema.errors import OutputError, TraceError
 from biotrail.recorder.schema.payloads import Clock, End
 from biotrail.recorder.session.opening import Opened
 from biotrail.recorder.session.running import Running
-from biotrail.recorder.session.session_types import Moment, RecordOptions, Status, Summary
+from biotrail.recorder.session.session_types import RecordOptions, Status, Summary
 
 __all__ = ["Probes", "RecordOptions", "Status", "Summary", "record"]
 
@@ -260,7 +260,7 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         unwritten_events = unwritten_bytes * events / size if size else 0.0
     moment = None
     if (until := writer.until) is not None:
-        moment = Moment(max(0.0, _seconds(running, until)), until["realtime"])
+        moment = max(0.0, _seconds(running, until)), until["realtime"]
     return Summary(
         reason=running.stop.reason or "",
         seconds=_seconds(running, stopped),

@@ -99,16 +99,6 @@ class Status:
     """Message for the user; usually ""."""
 
 
-@dataclass(frozen=True)
-class Moment:
-    """A point in time of a recording."""
-
-    seconds: float
-    """Since the recording began."""
-    realtime: int
-    """ns since 1970 (CLOCK_REALTIME)."""
-
-
 @dataclass
 class Summary:
     """Result of a recording."""
@@ -160,8 +150,9 @@ class Summary:
     """How many files of a rotation, or dumps, others deleted, moved away or replaced."""
     unwritten_events: int = 0
     """Estimated number of events in `unwritten_bytes`."""
-    written_until: Moment | None = None
-    """When the newest records in the log were copied from the rings; None: it has none."""
+    written_until: tuple[float, int] | None = None
+    """When the newest records in the log were copied from the rings: seconds since the recording
+    began, and ns since 1970; None: it has none."""
     command_status: int | None = None
     """Exit status of the command (128 + signal); None: there was no command."""
     error: TraceError | None = None

@@ -70,10 +70,10 @@ def _register(pressure: Pressure, machine: str) -> int:
                 f"--trigger pressure of {cgroup}: cgroup v2, which alone has pressure, is not "
                 "mounted"
             )
-        inside = cgroup.removeprefix(where.mount).strip("/")
+        inside = cgroup.removeprefix(where.point).strip("/")
         if ".." in inside.split("/"):
             raise ProbeError(f"--trigger pressure of {cgroup}: give the cgroup's path without ..")
-        path = os.path.join(where.mount, inside, "io.pressure")
+        path = os.path.join(where.point, inside, "io.pressure")
     kind = "full" if pressure.full else "some"
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)

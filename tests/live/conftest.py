@@ -187,7 +187,7 @@ def cgroup(needs_root: None) -> Iterator[Path]:
     where = cgroups.hierarchy()
     if where is None:
         pytest.skip("needs cgroups: no hierarchy")
-    directory = Path(where.mount) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
+    directory = Path(where.point) / f"biotrail-test-{uuid.uuid4().hex[:8]}"
     try:
         (directory / "below").mkdir(parents=True)
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_mounts import Mount
 from tests.support.devices import LoopDevice
 from tests.support.record_command import (
     in_json,
@@ -97,7 +98,7 @@ def grouped(log: Path, by: str) -> Any:
     return in_json("report", "--by", by, log)["groups"]
 
 
-def hierarchy() -> cgroups.Hierarchy:
+def hierarchy() -> Mount:
     found = cgroups.hierarchy()
     assert found is not None
     return found
@@ -105,7 +106,7 @@ def hierarchy() -> cgroups.Hierarchy:
 
 def place(form: str) -> Path:
     """The directory of a cgroup."""
-    return Path(hierarchy().mount) / form.lstrip("/")
+    return Path(hierarchy().point) / form.lstrip("/")
 
 
 @contextmanager
@@ -113,9 +114,9 @@ def made(*forms: str) -> Iterator[None]:
     """Cgroups that I/O is charged to, until the block ends."""
     where, places = hierarchy(), [place(form) for form in forms]
     with directories(places, of_cgroups=True):
-        for one in places if where.unified else []:
-            for above in reversed(one.relative_to(where.mount).parents):
-                (Path(where.mount) / above / "cgroup.subtree_control").write_text("+io")
+        for one in places if where.fstype == "cgroup2" else []:
+            for above in reversed(one.relative_to(where.point).parents):
+                (Path(where.point) / above / "cgroup.subtree_control").write_text("+io")
         yield
 
 

@@ -226,7 +226,7 @@ def test_tasks_of_a_cgroup_that_wait_for_io_are_dumped(tmp_path: Path, make_loop
     root = unified()
     if root is None or not Path("/proc/pressure/io").exists():
         pytest.skip("needs cgroup v2 and pressure stall information")
-    where, group = tmp_path / "lower", Path(root.mount) / f"biotrail-test-{os.getpid()}"
+    where, group = tmp_path / "lower", Path(root.point) / f"biotrail-test-{os.getpid()}"
     group.mkdir()
     trigger = f"pressure=some-io:100ms/2s@/{group.name}"
     options = ("--after", "100ms", "--keep", "60s", "--trigger", trigger, "-o", tmp_path / "x")

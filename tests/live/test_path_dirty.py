@@ -159,7 +159,7 @@ def test_the_cgroup_is_that_of_the_writer(tmp_path: Path, make_disk: Callable[[s
     where = cgroups.hierarchy()
     if where is None:
         pytest.skip("needs cgroups: no hierarchy")
-    group = Path(where.mount) / f"biotrail-dirty-{os.getpid()}"
+    group = Path(where.point) / f"biotrail-dirty-{os.getpid()}"
     try:
         group.mkdir()
     except OSError as error:

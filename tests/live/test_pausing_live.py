@@ -70,7 +70,7 @@ def version_2() -> Path:
     found = unified()
     if found is None:
         pytest.skip("needs cgroup v2")
-    return Path(found.mount)
+    return Path(found.point)
 
 
 def stands(pid: int) -> bool:

@@ -46,8 +46,9 @@ def _fill(path: Path, size: int, start: Start) -> int:
     return descriptor
 
 
-def _direct(path: Path) -> int:
-    """Open a file with O_DIRECT, or without where the file system does not support it."""
+def _direct(path: Path, size: int, start: Start) -> int:
+    """Make a file by `_fill`; open it with O_DIRECT, or without where that is not supported."""
+    os.close(_fill(path, size, start))
     with suppress(OSError):
         return os.open(path, os.O_RDWR | os.O_DIRECT)
     return os.open(path, os.O_RDWR)
@@ -55,9 +56,7 @@ def _direct(path: Path) -> int:
 
 def direct_reads(directory: Path, start: Start) -> None:
     """Read random 4 KiB blocks past the page cache, as a database does."""
-    path = directory / "table"
-    os.close(_fill(path, FILE_BYTES, start))
-    descriptor = _direct(path)
+    descriptor = _direct(directory / "table", FILE_BYTES, start)
     page = mmap.mmap(-1, BLOCK)  # O_DIRECT wants aligned memory
     places = random.Random(1)
     for _ in range(RANDOM_READS):
@@ -67,9 +66,7 @@ def direct_reads(directory: Path, start: Start) -> None:
 
 def direct_writes(directory: Path, start: Start) -> None:
     """Write sequentially past the page cache, as a backup does."""
-    path = directory / "backup"
-    os.close(_fill(path, MEBIBYTE, start))
-    descriptor = _direct(path)
+    descriptor = _direct(directory / "backup", MEBIBYTE, start)
     stripe = mmap.mmap(-1, STRIPE)
     for offset in range(0, FILE_BYTES, STRIPE):
         os.pwritev(descriptor, [stripe], offset)

@@ -74,13 +74,14 @@ class KernelSums:
             if self._last is not None and now - self._read_at < LEAST_AGE:
                 return self._last
             found = self._program.read()
-            runs = self._program.program()
+            program = self._program.program()
             if new := {one.dev for one in found} - self._names.keys() - {measuring.OTHER}:
                 listed = devices.snapshot(only=new)
                 names = {int(one["dev"]): one.get("dm_name") or one["name"] for one in listed}
                 self._names |= {dev: str(names.get(dev, dev_text(dev))) for dev in new}
             io, cpu = by_name(map(self._figures, found)), {"metrics": time.process_time()}
-            self._last = Reading(io, {"recursion": runs.skipped}, cpu, runs.runs, runs.run_ns)
+            misses, runs = int(program.recursion_misses), int(program.run_cnt)
+            self._last = Reading(io, {"recursion": misses}, cpu, runs, int(program.run_time_ns))
             self._read_at = now
             return self._last
 

@@ -78,11 +78,12 @@ def unwritten_line(summary: Summary) -> str:
     found = f"{units.size(summary.unwritten_bytes)} of records could not be written"
     if summary.unwritten_events:
         found += f", about {units.plural(summary.unwritten_events, 'event')}"
-    if (until := summary.written_until) is None:
+    if summary.written_until is None:
         return f"{found}: nothing was written"
-    date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(until.realtime // 10**9))
-    parts = f"{until.realtime % 10**9 // 10**6:03d}"
-    passed = units.duration(until.seconds * 1e9)
+    seconds, realtime = summary.written_until
+    date = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(realtime // 10**9))
+    parts = f"{realtime % 10**9 // 10**6:03d}"
+    passed = units.duration(seconds * 1e9)
     return (
         f"{found}: what was recorded until {date}.{parts}Z ({passed} after the beginning) is there"
     )

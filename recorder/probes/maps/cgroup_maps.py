@@ -75,7 +75,7 @@ class CgroupMaps:
             found.append((int(one["cgroup"]), path))
         return found
 
-    def list_cgroup(self, number: int, *, wanted: bool) -> None:
+    def list_cgroup(self, number: int, wanted: bool) -> None:
         with self._lock:
             if wanted:
                 self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)

@@ -382,7 +382,7 @@ class PathMaps:
         constants = shared.PATH.ctype(
             over_ns=over_ns,
             block_softirq=_BLOCK_SOFTIRQ,
-            unified=where is not None and where.unified,
+            unified=where is not None and where.fstype == "cgroup2",
             tick_ns=round(time.clock_getres(_MONOTONIC_COARSE) * 1e9),
             ioctl=next(iter(syscalls.numbers(frozenset({"ioctl"}), machine)), _NO_CALL),
             frozen=choice.frozen,

@@ -7,13 +7,13 @@ around. Each entry has a header of 8 bytes.
 """
 
 import mmap
-import os
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier
+from biotrail.recorder.probes.rings.ring import mapping
 from biotrail.recorder.schema.errors import ProbeError
 
 _BUSY, _DISCARDED = 1 << 31, 1 << 30
@@ -48,14 +48,9 @@ class EntryRing:
     def map(cls, fd: int, size: int, payload: "np.dtype[np.void]") -> Self:
         """Return the ring of a BPF map of `size` bytes; its descriptor may be closed then."""
         page = mmap.PAGESIZE
-        try:
+        with mapping(f"the ring ({size} bytes)", "; choose a smaller one"):
             consumer = mmap.mmap(fd, page)
             produced = mmap.mmap(fd, page + 2 * size, prot=mmap.PROT_READ, offset=page)
-        except OSError as error:
-            raise ProbeError(
-                f"the ring ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}; "
-                "choose a smaller one"
-            ) from error
         # The kernel publishes positions by a release, lengths by an exchange.
         return cls(payload, consumer, produced, size, machine_barrier(ordered=True))
 

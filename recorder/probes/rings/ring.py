@@ -12,6 +12,8 @@ advances the tail.
 
 import mmap
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,6 +106,17 @@ def rings_note(wanted: int | None, levels: list[int]) -> str:
     )
 
 
+@contextmanager
+def mapping(what: str, instead: str = "") -> Iterator[None]:
+    """Raise ProbeError where memory of the kernel's cannot be mapped in the block."""
+    try:
+        yield
+    except OSError as error:
+        raise ProbeError(
+            f"{what} cannot be mapped: {os.strerror(error.errno or 0)}{instead}"
+        ) from error
+
+
 class Rings:
     """All rings of one recording, in a mapping of the BPF array (or any writable buffer)."""
 
@@ -133,14 +146,9 @@ class Rings:
     def map(cls, fd: int, cpus: int, sizes: RingSizes, barrier: Barrier) -> "Rings":
         """Return the rings of a BPF array, mapped; its descriptor `fd` may be closed then."""
         length = -(-cpus * sizes.area_bytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        try:
-            mapping = mmap.mmap(fd, length)
-        except OSError as error:
-            raise ProbeError(
-                f"the rings ({length} bytes) cannot be mapped: {os.strerror(error.errno or 0)}; "
-                "choose smaller rings"
-            ) from error
-        return cls(mapping, cpus, sizes, barrier)
+        with mapping(f"the rings ({length} bytes)", "; choose smaller rings"):
+            mapped = mmap.mmap(fd, length)
+        return cls(mapped, cpus, sizes, barrier)
 
     def _words(
         self, shape: tuple[int, ...], offset: int, strides: tuple[int, ...]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.rings.barriers import Barrier
-from biotrail.recorder.schema.errors import ProbeError
+from biotrail.recorder.probes.rings.ring import mapping
 
 _FLAG = ".data.asleep"
 RING = "bt_wake_ring"
@@ -39,15 +39,10 @@ class Waker:
     @classmethod
     def map(cls, bpf: BpfObject, barrier: Barrier) -> Self:
         ring, page = bpf.map_fd(RING), mmap.PAGESIZE
-        try:
+        with mapping("what wakes the recorder", "; free memory, and start the recording again"):
             asleep = mmap.mmap(bpf.map_fd(_FLAG), page)
             consumer = mmap.mmap(ring, page)
             produced = mmap.mmap(ring, page, prot=mmap.PROT_READ, offset=page)
-        except OSError as error:
-            raise ProbeError(
-                f"what wakes the recorder cannot be mapped: {error.strerror}; "
-                "free memory, and start the recording again"
-            ) from error
         return cls(asleep, consumer, produced, ring, barrier)
 
     def arm(self) -> None:

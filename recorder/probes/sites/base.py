@@ -203,7 +203,7 @@ class SiteProbes(Probes):
         made = SITE_CONFIG.ctype(
             record=self._record,
             count=self._count,
-            unified=where is not None and where.unified,
+            unified=where is not None and where.fstype == "cgroup2",
             nr_devs=len(numbers),
             devs=(ctypes.c_uint32 * MAX_DEVS)(*numbers),
         )

@@ -29,6 +29,7 @@ from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
 from biotrail.recorder.probes.maps.stack_maps import StackMap, max_depth
+from biotrail.recorder.probes.rings.ring import mapping
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
@@ -173,7 +174,6 @@ class FollowProbes(SiteProbes):
         self._lives: NDArray[np.void] = np.empty(0, _LIFE)
         self._hits: NDArray[np.void] = np.empty(0, SITE_ENTRY)
         self._mappings: list[mmap.mmap] = []
-        self._counts: dict[str, int] = {}
         self._typed = _HIT_TYPED
         self._kept_hits = options.at_once * KEPT_HITS if options.slower_ns else 0
         self._tracepoints: dict[str, int] = {}
@@ -222,12 +222,8 @@ class FollowProbes(SiteProbes):
         """Map an array of `count` elements, of whole 8 bytes; the map has whole pages."""
         size = dtype.itemsize * count
         fd = self._opened().map_fd(name)
-        try:
+        with mapping(f"the map {name} ({size} bytes)"):
             mapped = mmap.mmap(fd, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
-        except OSError as error:
-            raise ProbeError(
-                f"the map {name} ({size} bytes) cannot be mapped: {os.strerror(error.errno or 0)}"
-            ) from error
         self._mappings.append(mapped)
         view: NDArray[np.void] = np.ndarray((count,), dtype, mapped)
         return view
@@ -459,13 +455,13 @@ class FollowProbes(SiteProbes):
         return np.concatenate(parts)
 
     def counts(self) -> dict[str, int]:
-        """Return totals of struct bt_follow_counts by name; after close() those read last."""
-        if self._mappings and self._object is not None:
-            kind = follow_structs.FOLLOW_COUNTS.ctype
-            rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
-            totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
-            self._counts = {**totals, "idle": self.idle}
-        return self._counts
+        """Return totals of struct bt_follow_counts by name; none unless open."""
+        if not self._mappings or self._object is None:
+            return {}
+        kind = follow_structs.FOLLOW_COUNTS.ctype
+        rows = per_cpu(self._object, "bt_follow_counts", ctypes.c_uint32(0), kind)
+        totals = {name: sum(int(getattr(row, name)) for row in rows) for name in _COUNTS}
+        return {**totals, "idle": self.idle}
 
     def runs(self) -> int | None:
         """Return about how often programs ran since open, most of them for other objects."""
@@ -579,6 +575,6 @@ class JoinedProbes:
         found = (self._block.short_of_memory(), self._follow.short_of_memory())
         return "; ".join(message for message in found if message)
 
-    def list_cgroup(self, number: int, *, wanted: bool) -> None:
-        self._block.list_cgroup(number, wanted=wanted)
-        self._follow.list_cgroup(number, wanted=wanted)
+    def list_cgroup(self, number: int, wanted: bool) -> None:
+        self._block.list_cgroup(number, wanted)
+        self._follow.list_cgroup(number, wanted)

@@ -22,7 +22,7 @@ from biotrail.converters.match.tables import Matcher
 from biotrail.recorder.filters import filters as module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
 from biotrail.recorder.filters.left_out import read_left_out as from_counters
-from biotrail.recorder.host.cgroups import Hierarchy
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.log import Segment
 from biotrail.recorder.probes.maps.admission import config
 from biotrail.recorder.probes.rings.ring import RingSizes
@@ -149,7 +149,7 @@ def test_a_cgroup_by_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for directory, controllers in ((good, "cpu io"), (bad, "cpu")):
         directory.mkdir(parents=True)
         (directory / "cgroup.controllers").write_text(controllers)
-    where = Hierarchy(str(tmp_path), "/")
+    where = Mount(0, str(tmp_path), "cgroup", "", "/")
     # WHEN it is named by its path or directory THEN its id is the directory's inode
     assert {cgroup_id(name, where) for name in ("/a/b", "a/b", str(good))} == {good.stat().st_ino}
     # AND what is not there, or is not charged, is refused
@@ -163,7 +163,7 @@ def test_a_cgroup_by_its_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "gone").mkdir()
     found = module._cgroup_directory
 
-    def removing(path: str, where: Hierarchy) -> Path | None:
+    def removing(path: str, where: Mount) -> Path | None:
         directory = found(path, where)
         (tmp_path / "gone").rmdir()
         return directory

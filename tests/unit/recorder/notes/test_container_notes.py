@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.host.cgroups import Hierarchy, number
+from biotrail.recorder.host.cgroups import number
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes import cgroups
 from biotrail.recorder.notes.cgroups import Admission, CgroupWatch, ContainerWatch, NamesChild
@@ -123,7 +124,7 @@ def test_later_files_of_a_recording_repeat_the_names() -> None:
 class Kernel:
     """Takes what is listed."""
 
-    def __init__(self, named: NamedCgroups, where: Hierarchy | None = None) -> None:
+    def __init__(self, named: NamedCgroups, where: Mount | None = None) -> None:
         self.listed: list[tuple[int, bool]] = []
         self.said: list[str] = []
         self.admission = Admission(named, where, lambda *one: self.listed.append(one), self.tell)
@@ -154,7 +155,7 @@ def test_what_bears_a_name_is_admitted_when_it_appears() -> None:
 
 def test_a_cgroup_that_is_not_charged_is_refused_or_said(tmp_path: Path) -> None:
     # GIVEN cgroups without the io controller, one there before
-    where = Hierarchy(str(tmp_path), "/", unified=True)
+    where = Mount(0, str(tmp_path), "cgroup2", "", "/")
     for name in ("a", "b"):
         (tmp_path / f"{name}.service").mkdir()
         (tmp_path / f"{name}.service" / "cgroup.controllers").write_text("memory")
@@ -170,7 +171,7 @@ def test_a_cgroup_that_is_not_charged_is_refused_or_said(tmp_path: Path) -> None
 def test_admitted_cgroups_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN room for two
     monkeypatch.setattr(cgroups, "MAX_NAMED", 2)
-    kernel = Kernel(NamedCgroups(units=("a",)), Hierarchy(str(tmp_path), "/"))
+    kernel = Kernel(NamedCgroups(units=("a",)), Mount(0, str(tmp_path), "cgroup", "", "/"))
     paths = {one: f"/{one}.slice/a.service" for one in range(1, 5)}
     for one in (1, 2, 3):
         (tmp_path / paths[one].lstrip("/")).mkdir(parents=True)
@@ -196,9 +197,8 @@ def test_told_cgroups_and_those_of_directories_are_noted_once(
     (tmp_path / "b").mkdir()
     ids = {name: (tmp_path / name).stat().st_ino for name in ("a", "b")}
     told = [(ids["a"], "/docker/x/a"), (7, "/gone"), (8, None)]
-    monkeypatch.setattr(
-        "biotrail.recorder.host.cgroups.hierarchy", lambda: Hierarchy(str(tmp_path), "/")
-    )
+    mount = Mount(0, str(tmp_path), "cgroup", "", "/")
+    monkeypatch.setattr("biotrail.recorder.host.cgroups.hierarchy", lambda: mount)
     watch = CgroupWatch(lambda: [told.pop() for _ in range(len(told))])
     # WHEN looked THEN both are there, by the whole path where it was told
     note = watch.changes()

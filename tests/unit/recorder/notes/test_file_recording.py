@@ -267,7 +267,7 @@ def test_hidden_symbols_are_said_for_what_is_recorded(monkeypatch: pytest.Monkey
         (Stacks.NONE, False, []),
     ):
         # THEN there is a message for each, and none for what is not recorded
-        assert StackWatch(wanted, FakeMaps(), waits=waits).nameless() == told
+        assert StackWatch(wanted, FakeMaps(), waits=waits).nameless == told
 
 
 def stack_notes(path: str) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.schema.cgroup_paths import CgroupName, identity
 
 A, B, C = "a1" * 32, "b2" * 32, "c3" * 32
@@ -201,7 +202,7 @@ def test_a_tree_of_all_forms_is_known_by_walking_it(tmp_path: Path) -> None:
     for path in FORMS:
         (tmp_path / path.lstrip("/")).mkdir(parents=True, exist_ok=True)
     # WHEN it is walked as the recorder does
-    found = cgroups.paths(cgroups.Hierarchy(str(tmp_path), "/"))
+    found = cgroups.paths(Mount(0, str(tmp_path), "cgroup", "", "/"))
     # THEN each has its path, by its directory's inode, and is what its path says
     for path, expected in FORMS.items():
         inode = os.stat(tmp_path / path.lstrip("/")).st_ino

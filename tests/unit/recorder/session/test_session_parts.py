@@ -19,6 +19,7 @@ from biotrail.recorder.accounting.loss import LossCounters
 from biotrail.recorder.accounting.meter import Meter
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host import cgroups
+from biotrail.recorder.host.device_mounts import Mount
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, LogWriter, Segment, columns
 from biotrail.recorder.log.writer import Packed, Packer
@@ -261,25 +262,26 @@ MOUNTINFO_ODD = """\
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (MOUNTINFO_V1, cgroups.Hierarchy("/sys/fs/cgroup/my blkio", "/docker/abc")),
-        (MOUNTINFO_V2, cgroups.Hierarchy("/sys/fs/cgroup", "/", unified=True)),
-        (MOUNTINFO_ODD, cgroups.Hierarchy("/cg\udcff\u3000\u00e9 x", "/", unified=True)),
+        (MOUNTINFO_V1, ("/sys/fs/cgroup/my blkio", "/docker/abc", "cgroup")),
+        (MOUNTINFO_V2, ("/sys/fs/cgroup", "/", "cgroup2")),
+        (MOUNTINFO_ODD, ("/cg\udcff\u3000\u00e9 x", "/", "cgroup2")),
         ("30 24 0:26 / / rw - ext4 /dev/vda rw\n", None),
     ],
 )
 def test_cgroups_come_from_where_block_io_is_charged(
-    tmp_path: Path, text: str, expected: cgroups.Hierarchy | None
+    tmp_path: Path, text: str, expected: tuple[str, str, str] | None
 ) -> None:
     # GIVEN mounts WHEN the hierarchy is looked for THEN the one with the controller is found
     (tmp_path / "mountinfo").write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert cgroups.hierarchy(tmp_path / "mountinfo") == expected
+    found = cgroups.hierarchy(tmp_path / "mountinfo")
+    assert (None if found is None else (found.point, found.root, found.fstype)) == expected
 
 
 def test_cgroup_ids_are_inodes(tmp_path: Path) -> None:
     # GIVEN a tree of directories WHEN it is read THEN each directory's inode leads to its path
     (tmp_path / "a" / "b").mkdir(parents=True)
     (tmp_path / "a" / "tasks").write_text("")
-    found = cgroups.paths(cgroups.Hierarchy(str(tmp_path), "/"))
+    found = cgroups.paths(Mount(0, str(tmp_path), "cgroup", "", "/"))
     places = {"/": tmp_path, "/a": tmp_path / "a", "/a/b": tmp_path / "a" / "b"}
     assert found == {place.stat().st_ino: path for path, place in places.items()}
     assert cgroups.paths(None) == {}

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draining rings, over a buffer that plays the kernel's part."""
 
+import errno
+import os
 import platform
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,7 @@ from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.programs import object_path
 from biotrail.recorder.probes.rings import barriers, head_stores
 from biotrail.recorder.probes.rings.barriers import Barrier, machine_barrier, weak_barrier
+from biotrail.recorder.probes.rings.entries import EntryRing
 from biotrail.recorder.probes.rings.head_stores import with_exchanges
 from biotrail.recorder.probes.rings.ring import LEVELS, Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
@@ -306,6 +310,16 @@ def test_helpers_of_drivers_publish_nothing() -> None:
         bpf.close()
     # THEN programs of events have marks, and those that keep steps for others' records have none
     assert {name for name, number in found.items() if number} == MARKED
+
+
+def test_memory_that_cannot_be_mapped_is_said() -> None:
+    # GIVEN a file that has no memory  WHEN rings are mapped  THEN the message says what and why
+    reason = os.strerror(errno.ENODEV)
+    with Path("/dev/null").open("r+b") as file:
+        with pytest.raises(ProbeError, match=f"^the rings .* bytes. .* mapped: {reason}; choose s"):
+            Rings.map(file.fileno(), CPUS, SIZES, Barrier())
+        with pytest.raises(ProbeError, match=f"^the ring .8192 .* mapped: {reason}; choose a"):
+            EntryRing.map(file.fileno(), 8192, np.dtype([("cpu", "<u4")]))
 
 
 @pytest.mark.parametrize("ordered", [False, True])
