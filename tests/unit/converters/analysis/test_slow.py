@@ -131,7 +131,9 @@ def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     ]
 
 
-def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(flood: Path) -> None:
+def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(
+    flood: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     # GIVEN a log / WHEN no I/O is to be kept, window by window
     trace = Trace(flood)
     found = Slowest(trace, Choice(trace.context), Wanted(top=0))
@@ -140,11 +142,12 @@ def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(flood: Path) -
     # THEN none is kept, and all are counted
     assert found.found == []
     assert (found.counts.ios, found.counts.matching) == (4, 4)
-    # GIVEN a log as a stream / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.cli.options.opening import USUAL, open_again
+    # GIVEN a log from standard input / WHEN it is opened again / THEN it is read from its beginning
+    from biotrail.cli.options.opening import USUAL, opening
 
-    stream = io.BytesIO(flood.read_bytes())
-    counts = [sum(len(w.bios) for w in open_again(stream, USUAL).lifecycles()) for _ in "12"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(flood.read_bytes())))
+    with opening("-", USUAL, twice=True) as again:
+        counts = [sum(len(w.bios) for w in again().lifecycles()) for _ in "12"]
     assert counts == [4, 4]
 
 
