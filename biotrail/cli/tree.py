@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.recordings import (
     InputRecording,
     as_one_object,
@@ -107,16 +107,12 @@ class TreeOptions:
         metavar="K",
         help="Only the K slowest of the lives that the other options choose.",
     )
-    merge: bool = option("--merged", is_flag=True, help="Show the lives as one tree.")
-    functions: bool = option(
-        "--functions",
-        is_flag=True,
-        help="Show a table of functions, those with the most time first.",
+    merge: bool = flag("--merged", "Show the lives as one tree.")
+    functions: bool = flag(
+        "--functions", "Show a table of functions, those with the most time first."
     )
-    as_folded: bool = option(
-        "--folded",
-        is_flag=True,
-        help="Print a line per stack with its own time in ns, for flame graphs.",
+    as_folded: bool = flag(
+        "--folded", "Print a line per stack with its own time in ns, for flame graphs."
     )
     flame: str | None = option(
         "--flame",
@@ -124,10 +120,8 @@ class TreeOptions:
         type=values.FileName(),
         help="Write a flame graph, an SVG picture.",
     )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
-    )
+    as_json: bool = flag("--json", "Print one JSON object.")
+    force: bool = flag("-f", "--force", "With --flame: replace OUT if it exists.")
     limit: int | None = added(limit_option("10 lives, 40 functions; --json has all functions"))
     """Lives, or rows of functions; 0: all; None: as many as is usual."""
     cut: Cut = added(time_options)

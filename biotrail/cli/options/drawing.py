@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import click
 
-from biotrail.cli.options.gathering import gathered, option
+from biotrail.cli.options.gathering import flag, gathered, option
 from biotrail.converters.outputs.perfetto.names import Colour, Detail, Options
 from biotrail.converters.pipeline import WINDOW_EVENTS
 from biotrail.text import units
@@ -48,21 +48,16 @@ class Drawing:
         "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
         "devices.",
     )
-    flows: bool = option(
-        "--flows",
-        is_flag=True,
-        help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
+    flows: bool = flag(
+        "--flows", "Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone."
     )
-    all_calls: bool = option(
+    all_calls: bool = flag(
         "--all-calls",
-        is_flag=True,
-        help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
-        "pipe.",
+        "Draw system calls that neither queued nor waited for I/O, too, such as reads of a pipe.",
     )
-    ftrace: bool = option(
+    ftrace: bool = flag(
         "--ftrace",
-        is_flag=True,
-        help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
+        "Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
         "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
     )
 
