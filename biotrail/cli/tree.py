@@ -252,17 +252,13 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
             elif asked.merges(each):
                 say_all(merged_lines(each.merged, each.reader.following, screen.width))
             else:
-                say_all(_trees(each, screen.width))
+                of, trace = each.reader.following, each.source.trace
+                for life in each.kept:
+                    say_all(life_lines(life, of, trace.context, trace.start, screen.width))
+                    say()
+                if more := each.merged.lives - len(each.kept):
+                    say(left_out(more, "life" if more == 1 else "live"))
             say_all(_notes(each, asked))
-
-
-def _trees(found: Found, width: int) -> Iterator[str]:
-    trace = found.source.trace
-    for life in found.kept:
-        yield from life_lines(life, found.reader.following, trace.context, trace.start, width)
-        yield ""
-    if more := found.merged.lives - len(found.kept):
-        yield left_out(more, "life" if more == 1 else "live")
 
 
 def _notes(found: Found, asked: TreeOptions) -> list[str]:

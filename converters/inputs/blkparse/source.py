@@ -392,22 +392,16 @@ class Requests:
             _take(self._issued, place, end)
             self._waiting[place] = [end]
         elif act == _C:
-            return self._complete(place, end)
+            if ends := self._issued.get(place, []):
+                whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
+                if not ends:
+                    del self._issued[place]
+                if place[1] < end < whole:  # the rest may complete later
+                    self._issued.setdefault((dev, end), []).append(whole)
+                return True
+            of_bio = _take(self._bios, place, end)
+            return not of_bio and (dev in self._request_based or dev not in self._queues)
         return False
-
-    def _complete(self, place: tuple[int, int], end: int) -> bool:
-        """Return whether a completion is of a request. Its rest may complete later."""
-        ends = self._issued.get(place)
-        if ends:
-            whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
-            if not ends:
-                del self._issued[place]
-            if place[1] < end < whole:
-                self._issued.setdefault((place[0], end), []).append(whole)
-            return True
-        if _take(self._bios, place, end):
-            return False
-        return place[0] in self._request_based or place[0] not in self._queues
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
