@@ -424,21 +424,14 @@ _OTHER = re.compile(
     rb"(?:Throughput \(R/W\): |Input file .* added$|PC |Read depth|IO unplugs: |Allocation wait: "
     rb"|Dispatch wait: |Completion wait: )"
 )
-_COUNTED: dict[str, tuple[Act, ...]] = {
-    "Queued": (Act.QUEUE,),
-    "Dispatches": (Act.ISSUE,),
-    "Requeued": (Act.REQUEUE,),
-    "Completed": (Act.COMPLETE,),
-    "Merges": (Act.BACKMERGE, Act.FRONTMERGE),
+_COUNTED: dict[str, tuple[str, tuple[Act, ...]]] = {
+    "Queued": ("queued bios", (Act.QUEUE,)),
+    "Dispatches": ("issues", (Act.ISSUE,)),
+    "Requeued": ("requeues", (Act.REQUEUE,)),
+    "Completed": ("completions", (Act.COMPLETE,)),
+    "Merges": ("merges", (Act.BACKMERGE, Act.FRONTMERGE)),
 }
-_NAMES = {
-    "Queued": "queued bios",
-    "Dispatches": "issues",
-    "Requeued": "requeues",
-    "Completed": "completions",
-    "Merges": "merges",
-    "entries": "events",
-}
+"""By its name in the summary: what is counted, in words and as actions."""
 
 
 class Summary:
@@ -479,7 +472,7 @@ class Summary:
         self._found["entries"] += int(np.count_nonzero(act >= 0))
         plain = act[(lines.column("action") & _PASSTHROUGH) == 0]
         numbers = np.bincount(plain[plain >= 0], minlength=len(Act) + 1)
-        for what, acts in _COUNTED.items():
+        for what, (_, acts) in _COUNTED.items():
             self._found[what] += int(sum(numbers[a] for a in acts))
 
     def report(self) -> None:
@@ -491,7 +484,8 @@ class Summary:
             slack += self._found["Requeued"] if what == "Dispatches" else 0
             if abs(said - self._found[what]) > slack:
                 about = "about " if self._inexact[what] else ""
-                found.append(f"{about}{said} {_NAMES[what]}, of which {self._found[what]} are here")
+                counted = "events" if what == "entries" else _COUNTED[what][0]
+                found.append(f"{about}{said} {counted}, of which {self._found[what]} are here")
         if found:
             self._source.problem(
                 f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "
