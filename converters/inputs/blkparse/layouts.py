@@ -17,14 +17,11 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 _RWBS = rb"F?[DWRN][FASMB]*"
 _ACTION = rb"(?:UT|[QMFGSRDCPUTXAIB])"
-_DEFAULT = re.compile(
-    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?(?:" + _ACTION + rb"|m) +" + _RWBS,
-    re.MULTILINE,
-)
-_OWN_FORM = re.compile(
-    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?P<action>[PUTXACR])T? +(?P<rest>.*)",
-    re.MULTILINE,
-)
+_HEAD = rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +"
+"""Device, CPU, number, time and process: with what a line of the default format begins."""
+_GROUP = rb"(?:\S+,\S+ +)?"
+_DEFAULT = re.compile(rb"^" + _HEAD + _GROUP + rb"(?:" + _ACTION + rb"|m) +" + _RWBS, re.MULTILINE)
+_OWN_FORM = re.compile(rb"^" + _HEAD + rb"(?P<action>[PUTXACR])T? +(?P<rest>.*)", re.MULTILINE)
 """A line with the default format's head, of an action that has a form of its own behind it."""
 _SAME_FOR_ALL = {
     action: re.compile(rb"\w+ +\d+ \+" + rest)
@@ -35,7 +32,7 @@ _SAME_FOR_ALL = {
     }.items()
 }
 """What stands there where the user had all actions print the same."""
-_MESSAGE = re.compile(rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?m +N ")
+_MESSAGE = re.compile(_HEAD + _GROUP + rb"m +N ")
 _SEPARATOR = rb"[\s,;|]+"
 _TOKEN = re.compile(rb"\[[^\n]*\]|\d+,\d+(?=\s)|[^\s,;|]+")
 _PATTERNS = {
