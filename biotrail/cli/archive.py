@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import open_recordings, without_log_ending
 from biotrail.recorder.schema.errors import ConversionError
@@ -42,9 +42,7 @@ class ArchiveOptions:
         help="zstd compression level: a higher one is smaller and slower.",
     )
     reading: Reading = added(reading_options(own_io=True))
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="Replace OUT, or the recording in a dataset."
-    )
+    force: bool = flag("-f", "--force", "Replace OUT, or the recording in a dataset.")
     directory: str | None = option(
         "--watch",
         metavar="DIR",
@@ -57,21 +55,14 @@ class ArchiveOptions:
         metavar="DESTINATION",
         help="Where --watch ships to: a directory, or a URL (s3://BUCKET/FOLDER, gs://, abfs://).",
     )
-    once: bool = option(
-        "--once", is_flag=True, help="With --watch: ship what is finished, and end."
-    )
-    keep_logs: bool = option(
-        "--keep-logs", is_flag=True, help="With --watch: delete no log after it was shipped."
-    )
-    take_damaged: bool = option(
+    once: bool = flag("--once", "With --watch: ship what is finished, and end.")
+    keep_logs: bool = flag("--keep-logs", "With --watch: delete no log after it was shipped.")
+    take_damaged: bool = flag(
         "--take-damaged",
-        is_flag=True,
-        help="With --watch: delete damaged logs, too, when what can be read of them was shipped. "
+        "With --watch: delete damaged logs, too, when what can be read of them was shipped. "
         "Default: keep them.",
     )
-    quiet: bool = option(
-        "-q", "--quiet", is_flag=True, help="With --watch: print only what goes wrong."
-    )
+    quiet: bool = flag("-q", "--quiet", "With --watch: print only what goes wrong.")
 
     def check(self, logs: tuple[str, ...]) -> None:
         only_shipping = (self.once, self.keep_logs, self.take_damaged, self.quiet)

@@ -8,7 +8,7 @@ import click
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.cuts import Cut, choice_options, read_lines
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     as_one_object,
@@ -63,7 +63,7 @@ class Asked:
     limit: int | None = added(limit_option(f"{blame_text.MOST_ROWS}"))
     cut: Cut = added(choice_options)
     reading: Reading = added(reading_options())
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object (docs/blame.md).")
+    as_json: bool = flag("--json", "Print one JSON object (docs/blame.md).")
 
 
 @click.command()

@@ -14,7 +14,7 @@ from biotrail.cli.converting.perfetto import LEAST_PART, Result, open_lines, win
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, Opened, Times, cut_of, cut_options, opened
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
@@ -178,10 +178,9 @@ class ConvertOptions:
         help="Write LOG's tracks into a copy of this Perfetto trace, which Perfetto's recorder or "
         "another program made on the same boot; .gz and .zst as well.",
     )
-    alone: bool = option(
+    alone: bool = flag(
         "--alone",
-        is_flag=True,
-        help="Of a LOG that is a Perfetto trace itself, write what is made of its block events "
+        "Of a LOG that is a Perfetto trace itself, write what is made of its block events "
         "alone, not beside its own packets.",
     )
     cut: Cut = added(cut_options)
@@ -195,7 +194,7 @@ class ConvertOptions:
     drawing: DrawingOptions = added(gathered(DrawingOptions, "drawing"))
     reading: Reading = added(reading_options(own_io=True, labels=True))
     guest: GuestOf = added(guest_options)
-    force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+    force: bool = flag("-f", "--force", "Replace OUT if it exists.")
 
 
 @click.command()

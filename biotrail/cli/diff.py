@@ -13,7 +13,7 @@ import click
 from biotrail.cli.options.blame_reading import Blaming
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course, by_slot
@@ -115,10 +115,8 @@ class DiffOptions:
         blame_option("Also compare who waited for whom: victims and culprits")
     )
     reading: Reading = added(reading_options())
-    everything: bool = option(
-        "--all", is_flag=True, help="Print every figure, not only the main ones."
-    )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    everything: bool = flag("--all", "Print every figure, not only the main ones.")
+    as_json: bool = flag("--json", "Print one JSON object.")
 
 
 @click.command(cls=TwoSides)

@@ -13,7 +13,7 @@ import click
 
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, choice_options
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, csv_lines, reading_options
 from biotrail.converters.analysis.diff.diff import CONFIDENCE
 from biotrail.converters.analysis.fleet.part import WORDS
@@ -143,10 +143,8 @@ class FleetOptions:
         type=values.FileName(),
         help="Write the report as an HTML page, which needs no network.",
     )
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
-    )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
+    force: bool = flag("-f", "--force", "With --html: replace OUT if it exists.")
+    as_json: bool = flag("--json", "Print one JSON object.")
 
     def check(self) -> None:
         if self.scheduler is not None and self.workers is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import click
 
 from biotrail import __version__
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.record_arguments import (
     EVERY,
     MOST_AT_ONCE,
@@ -132,13 +132,9 @@ class FollowCommandOptions:
         metavar="SIZE",
         help="Size of the ring, e.g. 64M; use a larger one when hits are lost. Default: 16M.",
     )
-    dry_run: bool = option(
-        "--dry-run", is_flag=True, help="Show what would be attached, and attach nothing."
-    )
-    list_unseen: bool = option(
-        "--list-unseen", is_flag=True, help="List the functions that cannot be attached."
-    )
-    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+    dry_run: bool = flag("--dry-run", "Show what would be attached, and attach nothing.")
+    list_unseen: bool = flag("--list-unseen", "List the functions that cannot be attached.")
+    quiet: bool = flag("-q", "--quiet", "Print errors and losses only.")
     filters: Filters = added(task_options(_TASK_HELP))
 
     def options(self, struct: str) -> FollowOptions:

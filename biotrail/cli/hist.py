@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of, read_lines
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -64,14 +64,11 @@ class HistOptions:
         metavar="STAGE",
         help="Latency of this stage: Q2C (default), D2C, I2D, Q2G, … (docs/lifecycles.md).",
     )
-    size: bool = option("--size", is_flag=True, help="Size of the I/Os instead of latency.")
-    depth: bool = option(
-        "--depth", is_flag=True, help="Number of I/Os in flight when each was queued, not latency."
-    )
-    pairs: bool = option(
+    size: bool = flag("--size", "Size of the I/Os instead of latency.")
+    depth: bool = flag("--depth", "Number of I/Os in flight when each was queued, not latency.")
+    pairs: bool = flag(
         "--pairs",
-        is_flag=True,
-        help="Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
+        "Pairs of events (biotrail pairs) instead of I/O; the default for a log without I/O.",
     )
     linear: str | None = option(
         "--linear",
@@ -79,9 +76,7 @@ class HistOptions:
         metavar="STEP",
         help="Buckets of this width: 100us, 4K, 8 (default: log2).",
     )
-    heatmap: bool = option(
-        "--heatmap", is_flag=True, help="Draw the distribution over time, as a heat map."
-    )
+    heatmap: bool = flag("--heatmap", "Draw the distribution over time, as a heat map.")
     unit: str | None = option(
         "--in",
         type=click.Choice(sorted(NAMES)),
@@ -92,7 +87,7 @@ class HistOptions:
     limit: int | None = added(limit_option("all"))
     cut: Cut = added(choice_options)
     reading: Reading = added(reading_options(labels=True))
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object (docs/hist.md).")
+    as_json: bool = flag("--json", "Print one JSON object (docs/hist.md).")
 
 
 @click.command()

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 import click
 
 from biotrail import __version__
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.record_arguments import SITES, duration_option, force_option
 from biotrail.cli.options.task_options import TaskHelp, task_options
 from biotrail.recorder.filters.filters import Filters
@@ -102,7 +102,7 @@ class PairArguments:
         help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
     )
     duration: float | None = added(duration_option("--for"))
-    as_json: bool = option("--json", is_flag=True, help="Print an object per line, as JSON.")
+    as_json: bool = flag("--json", "Print an object per line, as JSON.")
     output: str | None = option(
         "-o",
         "--output",
@@ -139,7 +139,7 @@ class PairArguments:
         metavar="PERCENT",
         help="End once recording takes more than so much of one core over 5 s.",
     )
-    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print results and losses only.")
+    quiet: bool = flag("-q", "--quiet", "Print results and losses only.")
 
     @property
     def filtered(self) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import click
 
 from biotrail import __version__
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered
 from biotrail.cli.options.record_arguments import RecordArguments, RecordingCommand, given
 from biotrail.cli.options.record_filters import filter_options
 from biotrail.cli.options.record_keeping import Keeping
@@ -38,18 +38,15 @@ NOT_PASSED_ON = frozenset({"print_ios", "as_json", "output", "force", "quiet"})
 @dataclass(frozen=True)
 class RecordCommandOptions:
     what: RecordArguments = added(gathered(RecordArguments, "what"))
-    print_ios: bool = option(
+    print_ios: bool = flag(
         "--print",
-        is_flag=True,
-        help="Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
+        "Print a line for each I/O that ends, as biosnoop does. No log is kept unless -o is "
         "given. See docs/print.md.",
     )
-    as_json: bool = option(
-        "--json", is_flag=True, help="With --print: print a JSON object per line."
-    )
+    as_json: bool = flag("--json", "With --print: print a JSON object per line.")
 
     keeping: Keeping = added(gathered(Keeping, "keeping"))
-    quiet: bool = option("-q", "--quiet", is_flag=True, help="Print errors and losses only.")
+    quiet: bool = flag("-q", "--quiet", "Print errors and losses only.")
     filters: Filters = added(filter_options)
 
 

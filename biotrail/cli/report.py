@@ -12,7 +12,7 @@ import click
 from biotrail.cli.options import report_scope
 from biotrail.cli.options.blaming import WithBlame, blame_option
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
@@ -70,11 +70,9 @@ class ReportOptions:
         type=values.FileName(),
         help="Write the report as an HTML page with charts, which needs no network.",
     )
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="With --html: replace OUT if it exists."
-    )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
-    as_csv: bool = option("--csv", is_flag=True, help="Print a line for each stage of each group.")
+    force: bool = flag("-f", "--force", "With --html: replace OUT if it exists.")
+    as_json: bool = flag("--json", "Print one JSON object.")
+    as_csv: bool = flag("--csv", "Print a line for each stage of each group.")
     guard: bool = added(guard_option)
     blame: str | None = added(
         blame_option("Also show who waited for whom (docs/blame.md): victims and culprits")

@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, choice_options, cut_of, limiting, read_lines
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
@@ -54,35 +54,26 @@ class SlowOptions:
     )
     order: Order | None = added(sort_option("total", (Order.TOTAL, Order.BYTES)))
     limit: int | None = added(limit_option(f"{USUAL}", "--top", "--slowest", most=MOST))
-    failed: bool = option("--failed", is_flag=True, help="Only I/Os that ended in an error.")
-    calls: bool = option(
-        "--calls", is_flag=True, help="Show system calls instead of I/Os (of record --path)."
+    failed: bool = flag("--failed", "Only I/Os that ended in an error.")
+    calls: bool = flag("--calls", "Show system calls instead of I/Os (of record --path).")
+    all_calls: bool = flag(
+        "--all-calls", "With --calls: also those that neither queued I/O nor waited for it."
     )
-    all_calls: bool = option(
-        "--all-calls",
-        is_flag=True,
-        help="With --calls: also those that neither queued I/O nor waited for it.",
+    pairs: bool = flag(
+        "--pairs", "Show pairs of events (biotrail pairs) instead of I/Os; the default without I/O."
     )
-    pairs: bool = option(
-        "--pairs",
-        is_flag=True,
-        help="Show pairs of events (biotrail pairs) instead of I/Os; the default without I/O.",
-    )
-    functions: bool = option(
-        "--functions",
-        is_flag=True,
-        help="Also show which functions each I/O's requests passed (of record --follow).",
+    functions: bool = flag(
+        "--functions", "Also show which functions each I/O's requests passed (of record --follow)."
     )
     cut: Cut = added(choice_options)
     reading: Reading = added(reading_options(labels=True))
     guest: GuestOf = added(guest_options)
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object (docs/slow.md).")
-    brief: bool = option("--brief", is_flag=True, help="Show one line for each I/O.")
-    verbose: bool = option(
+    as_json: bool = flag("--json", "Print one JSON object (docs/slow.md).")
+    brief: bool = flag("--brief", "Show one line for each I/O.")
+    verbose: bool = flag(
         "-v",
         "--verbose",
-        is_flag=True,
-        help="Show all events, all other I/Os of the request and all I/Os on lower devices.",
+        "Show all events, all other I/Os of the request and all I/Os on lower devices.",
     )
     target: str | None = option(
         "-o",
@@ -99,7 +90,7 @@ class SlowOptions:
         metavar="TIME",
         help="With -o: include all I/O that was under way this long before and after each.",
     )
-    force: bool = option("-f", "--force", is_flag=True, help="Replace OUT if it exists.")
+    force: bool = flag("-f", "--force", "Replace OUT if it exists.")
 
     @property
     def most(self) -> int:

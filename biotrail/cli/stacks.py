@@ -9,7 +9,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, cut_options
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
     InputRecording,
@@ -36,17 +36,13 @@ MOST_STACKS = 10
 @dataclass(frozen=True)
 class StacksOptions:
     cut: Cut = added(cut_options)
-    as_folded: bool = option(
-        "--folded",
-        is_flag=True,
-        help="Print a line per stack in the folded format, for flame graphs.",
+    as_folded: bool = flag(
+        "--folded", "Print a line per stack in the folded format, for flame graphs."
     )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
-    by_bytes: bool = option("--bytes", is_flag=True, help="Weight stacks by bytes, not by bios.")
-    by_latency: bool = option(
-        "--latency",
-        is_flag=True,
-        help="Weight stacks by their bios' total time from queue to completion.",
+    as_json: bool = flag("--json", "Print one JSON object.")
+    by_bytes: bool = flag("--bytes", "Weight stacks by bytes, not by bios.")
+    by_latency: bool = flag(
+        "--latency", "Weight stacks by their bios' total time from queue to completion."
     )
     flame: str | None = option(
         "--flame",
@@ -54,13 +50,9 @@ class StacksOptions:
         type=values.FileName(),
         help="Write a flame graph: OUT.svg, or OUT.html, which can be searched and zoomed.",
     )
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
-    )
-    offsets: bool = option(
-        "--offsets",
-        is_flag=True,
-        help="Keep stacks apart that differ only in the offsets within functions.",
+    force: bool = flag("-f", "--force", "With --flame: replace OUT if it exists.")
+    offsets: bool = flag(
+        "--offsets", "Keep stacks apart that differ only in the offsets within functions."
     )
     reading: Reading = added(reading_options())
     order: Order | None = added(sort_option("the weight"))

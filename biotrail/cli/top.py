@@ -10,7 +10,7 @@ import click
 
 from biotrail.cli.children.recorder_process import Recorder, Tee, live_source, stopping
 from biotrail.cli.options.blaming import blame_option
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import include_ambiguous_option
 from biotrail.cli.options.record_arguments import (
     EVENT_SETS,
@@ -158,15 +158,13 @@ class TopOptions:
         )
     )
     call_over: float = added(call_over_option("See biotrail record."))
-    all_calls: bool = option(
-        "--all-calls",
-        is_flag=True,
-        help="Also among the slowest: calls that neither queued I/O nor waited for it.",
+    all_calls: bool = flag(
+        "--all-calls", "Also among the slowest: calls that neither queued I/O nor waited for it."
     )
     call_budget: float = added(call_budget_option("See biotrail record."))
     blame: str | None = added(blame_option("Also show who waited for whom: victims and culprits"))
     include_ambiguous: bool = added(include_ambiguous_option)
-    as_json: bool = option("--json", is_flag=True, help="Print each snapshot as a line of JSON.")
+    as_json: bool = flag("--json", "Print each snapshot as a line of JSON.")
     filters: Filters = added(filter_options)
 
 

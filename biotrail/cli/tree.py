@@ -11,7 +11,7 @@ import click
 
 from biotrail.cli.options.cuts import Cut, Opened, cut_of, time_options
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.recordings import (
     InputRecording,
     as_one_object,
@@ -107,16 +107,12 @@ class TreeOptions:
         metavar="K",
         help="Only the K slowest of the lives that the other options choose.",
     )
-    merge: bool = option("--merged", is_flag=True, help="Show the lives as one tree.")
-    functions: bool = option(
-        "--functions",
-        is_flag=True,
-        help="Show a table of functions, those with the most time first.",
+    merge: bool = flag("--merged", "Show the lives as one tree.")
+    functions: bool = flag(
+        "--functions", "Show a table of functions, those with the most time first."
     )
-    as_folded: bool = option(
-        "--folded",
-        is_flag=True,
-        help="Print a line per stack with its own time in ns, for flame graphs.",
+    as_folded: bool = flag(
+        "--folded", "Print a line per stack with its own time in ns, for flame graphs."
     )
     flame: str | None = option(
         "--flame",
@@ -124,10 +120,8 @@ class TreeOptions:
         type=values.FileName(),
         help="Write a flame graph, an SVG picture.",
     )
-    as_json: bool = option("--json", is_flag=True, help="Print one JSON object.")
-    force: bool = option(
-        "-f", "--force", is_flag=True, help="With --flame: replace OUT if it exists."
-    )
+    as_json: bool = flag("--json", "Print one JSON object.")
+    force: bool = flag("-f", "--force", "With --flame: replace OUT if it exists.")
     limit: int | None = added(limit_option("10 lives, 40 functions; --json has all functions"))
     """Lives, or rows of functions; 0: all; None: as many as is usual."""
     cut: Cut = added(time_options)
@@ -258,17 +252,13 @@ def command(logs: tuple[str, ...], asked: TreeOptions) -> None:
             elif asked.merges(each):
                 say_all(merged_lines(each.merged, each.reader.following, screen.width))
             else:
-                say_all(_trees(each, screen.width))
+                of, trace = each.reader.following, each.source.trace
+                for life in each.kept:
+                    say_all(life_lines(life, of, trace.context, trace.start, screen.width))
+                    say()
+                if more := each.merged.lives - len(each.kept):
+                    say(left_out(more, "life" if more == 1 else "live"))
             say_all(_notes(each, asked))
-
-
-def _trees(found: Found, width: int) -> Iterator[str]:
-    trace = found.source.trace
-    for life in found.kept:
-        yield from life_lines(life, found.reader.following, trace.context, trace.start, width)
-        yield ""
-    if more := found.merged.lives - len(found.kept):
-        yield left_out(more, "life" if more == 1 else "live")
 
 
 def _notes(found: Found, asked: TreeOptions) -> list[str]:

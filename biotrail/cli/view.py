@@ -20,6 +20,7 @@ from biotrail.cli.options.cuts import Cut, cut_options, opened
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
+from biotrail.cli.options.recordings import LOG_ENDINGS
 from biotrail.cli.serving.trace_server import EXTRA, TraceServer, UiServer, packaged_ui
 from biotrail.converters.inputs import unpacking
 from biotrail.converters.outputs.perfetto.names import STANDARD
@@ -200,8 +201,7 @@ def is_trace(path: str) -> bool:
 def served_name(source: str) -> str:
     """Return the trace's name in the URL and the UI, of characters that need no quoting."""
     stem = "stdin" if source == "-" else Path(source).name
-    endings = (".biotrail", ".parquet", ".pftrace", ".perfetto-trace")
-    for suffix in (compressing.GZIP, compressing.ZSTD, *endings):
+    for suffix in (compressing.GZIP, compressing.ZSTD, *LOG_ENDINGS):
         stem = stem.removesuffix(suffix)
     return (re.sub(r"[^A-Za-z0-9._-]+", "_", stem).lstrip(".") or "trace") + ".pftrace"
 

@@ -146,7 +146,7 @@ WHAT_IS_READ = (
     "Perfetto and LTTng, and the text of ftrace, trace-cmd, perf script and blkparse "
     "(docs/inputs.md)"
 )
-_SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
+SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LOOKED_AT = 4096
 _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (rb"\xff\xfe|\xfe\xff", "text in UTF-16", "convert it: `iconv -f UTF-16 -t UTF-8 FILE`"),
@@ -159,7 +159,7 @@ _KINDS: tuple[tuple[bytes, str, str], ...] = (
     (
         rb"(?s:.*?) *\d+\.\d{3} \( *(?:\d+\.\d+ ms)?\): ",
         "perf trace's text, of system calls",
-        f"record with `perf record -a -e 'block:*'`; of text give that of {_SCRIPT}",
+        f"record with `perf record -a -e 'block:*'`; of text give that of {SCRIPT}",
     ),
     (
         rb"(?s:.*?)<script[^>]*application/json[^>]*>\s*H4sI",

@@ -175,6 +175,8 @@ def _words(comm: Column) -> U64:
 
 RWBS_BYTES = 8
 """Letters of rwbs that are read; no combination that occurs is longer."""
+TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
+"""Tracepoints' fields of text that are read, with their widths (bytes)."""
 _LOW_BITS = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
 _NO_SECTOR_32 = 0xFFFFFFFF  # of a kernel whose sectors have 32 bits

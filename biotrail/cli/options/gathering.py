@@ -20,9 +20,14 @@ def option(*words: str, usual: Any = None, **attributes: Any) -> Any:
     """
     decorator_of = lambda name: click.option(*words, name, **attributes)  # noqa: E731
     if usual is None:
-        plain = False if attributes.get("is_flag") else () if attributes.get("multiple") else None
-        usual = attributes.get("default", plain)
+        usual = attributes.get("default", () if attributes.get("multiple") else None)
     return field(default=usual, metadata={_OPTION: decorator_of}, kw_only=True)
+
+
+def flag(*words: str) -> Any:
+    """Return a dataclass field that is True if its option is given: its names, and its help."""
+    *names, text = words
+    return option(*names, usual=False, is_flag=True, help=text)
 
 
 def added(decorator: Decorator, usual: Any = MISSING) -> Any:

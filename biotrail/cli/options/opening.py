@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import click
 
-from biotrail.cli.options.gathering import Decorator, added, gathered, option
+from biotrail.cli.options.gathering import Decorator, added, flag, gathered, option
 from biotrail.converters.events.files import Labels
 from biotrail.converters.inputs.beginning import PIPE, is_pipe, open_file
 from biotrail.converters.inputs.log import Source
@@ -70,10 +70,8 @@ class Reading:
         help="How to match bios with the requests that served them: identity, by kernel pointers; "
         "intervals, by sectors alone; auto, by pointers where the log has them.",
     )
-    own_io: bool = option(
-        "--own-io",
-        is_flag=True,
-        help="Include the recorder's own I/O, marked. Default: leave it out and count it.",
+    own_io: bool = flag(
+        "--own-io", "Include the recorder's own I/O, marked. Default: leave it out and count it."
     )
     include_ambiguous: bool = added(include_ambiguous_option, usual=False)
     labels: Labels | None = option(

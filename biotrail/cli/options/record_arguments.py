@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import Decorator, added, option
+from biotrail.cli.options.gathering import Decorator, added, flag, option
 from biotrail.recorder.probes.backend import BACKENDS
 from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.sites.follow_options import AUTO, FOLLOWED_IO, WAYS, FollowOptions
@@ -177,24 +177,18 @@ class RecordArguments:
         help="core: precompiled programs, for kernels with type information (BTF); bcc: programs "
         "that bcc compiles here, which record less; auto: core where it can be used, else bcc.",
     )
-    stacks: bool = option(
-        "--stacks",
-        is_flag=True,
-        help="Record the kernel call stack that queued each bio: see biotrail stacks.",
+    stacks: bool = flag(
+        "--stacks", "Record the kernel call stack that queued each bio: see biotrail stacks."
     )
-    user_stacks: bool = option(
-        "--user-stacks", is_flag=True, help="With --stacks: record the program's call stack too."
-    )
-    files: bool = option(
+    user_stacks: bool = flag("--user-stacks", "With --stacks: record the program's call stack too.")
+    files: bool = flag(
         "--files",
-        is_flag=True,
-        help="Record the file that each bio belongs to, by path: I/O through the page cache, and "
+        "Record the file that each bio belongs to, by path: I/O through the page cache, and "
         "direct I/O. See biotrail report --by file.",
     )
-    command_lines: bool = option(
+    command_lines: bool = flag(
         "--command-lines",
-        is_flag=True,
-        help="Keep the whole command line of each process, not only the title that it set, or "
+        "Keep the whole command line of each process, not only the title that it set, or "
         "interpreter and script. It may hold secrets, which are then in the log.",
     )
     path: frozenset[str] | None = added(
@@ -232,9 +226,7 @@ class RecordArguments:
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",
     )
-    sync: bool = option(
-        "--sync", is_flag=True, help="Sync the log every second, so that it survives a power loss."
-    )
+    sync: bool = flag("--sync", "Sync the log every second, so that it survives a power loss.")
     level: int = option(
         "--level",
         type=units.Count(0, 19),

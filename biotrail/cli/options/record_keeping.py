@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from biotrail.cli.options.gathering import added, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.recorder.filters.triggers import Pressure, Triggers
 from biotrail.recorder.output.sinks import Limit
 from biotrail.recorder.pausing.guard import LEAST_TIMES, MOST_TIMES, SHORTEST, Pausing
@@ -189,15 +189,11 @@ class Keeping:
         "cgroup's path, a unit, a container) eight times for about a second each, and let it "
         "run in between. Whatever happens to the recorder, it goes on.",
     )
-    dry_run: bool = option(
-        "--dry-run",
-        is_flag=True,
-        help="With --pause: say what would be stopped, stop and record nothing.",
+    dry_run: bool = flag(
+        "--dry-run", "With --pause: say what would be stopped, stop and record nothing."
     )
-    resume: bool = option(
-        "--resume",
-        is_flag=True,
-        help="Let go on what an experiment has left stopped, and record nothing.",
+    resume: bool = flag(
+        "--resume", "Let go on what an experiment has left stopped, and record nothing."
     )
     max_cpu: float | None = option(
         "--max-cpu",

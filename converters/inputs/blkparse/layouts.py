@@ -17,15 +17,11 @@ from biotrail.recorder.schema.errors import LogFormatError
 
 _RWBS = rb"F?[DWRN][FASMB]*"
 _ACTION = rb"(?:UT|[QMFGSRDCPUTXAIB])"
-_MARK = rb"\d+\.\d{9}"
-_DEFAULT = re.compile(
-    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?(?:" + _ACTION + rb"|m) +" + _RWBS,
-    re.MULTILINE,
-)
-_OWN_FORM = re.compile(
-    rb"^ *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?P<action>[PUTXACR])T? +(?P<rest>.*)",
-    re.MULTILINE,
-)
+_HEAD = rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +"
+"""Device, CPU, number, time and process: with what a line of the default format begins."""
+_GROUP = rb"(?:\S+,\S+ +)?"
+_DEFAULT = re.compile(rb"^" + _HEAD + _GROUP + rb"(?:" + _ACTION + rb"|m) +" + _RWBS, re.MULTILINE)
+_OWN_FORM = re.compile(rb"^" + _HEAD + rb"(?P<action>[PUTXACR])T? +(?P<rest>.*)", re.MULTILINE)
 """A line with the default format's head, of an action that has a form of its own behind it."""
 _SAME_FOR_ALL = {
     action: re.compile(rb"\w+ +\d+ \+" + rest)
@@ -36,19 +32,19 @@ _SAME_FOR_ALL = {
     }.items()
 }
 """What stands there where the user had all actions print the same."""
-_MESSAGE = re.compile(rb" *\d+,\d+ +\d+ +\d+ +\d+\.\d{9} +\d+ +(?:\S+,\S+ +)?m +N ")
+_MESSAGE = re.compile(_HEAD + _GROUP + rb"m +N ")
 _SEPARATOR = rb"[\s,;|]+"
 _TOKEN = re.compile(rb"\[[^\n]*\]|\d+,\d+(?=\s)|[^\s,;|]+")
-_FORMS = {
-    "time": re.compile(_MARK),
-    "device": re.compile(rb"\d+,\d+"),
-    "action": re.compile(_ACTION),
-    "rwbs": re.compile(_RWBS),
-    "plus": re.compile(rb"\+"),
-    "number": re.compile(rb"\d+"),
-    "error": re.compile(rb"\[-?\d+\]"),
+_PATTERNS = {
+    "time": rb"\d+\.\d{9}",
+    "device": rb"\d+,\d+",
+    "action": _ACTION,
+    "rwbs": _RWBS,
+    "plus": rb"\+",
+    "number": rb"\d+",
+    "error": rb"\[-?\d+\]",
 }
-_TIME_ANYWHERE = re.compile(_MARK)
+_FORMS = {what: re.compile(pattern) for what, pattern in _PATTERNS.items()}
 _TRIED_LINES = 500
 _MOST_CPUS = 4096
 _LETTERS_ALONE = (b"Q", b"D", b"C")
@@ -106,25 +102,24 @@ class Layout:
     left: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        words = [
-            rb"(?P<comm>\[?[^\n]*?\]?)"
-            if c == "comm"
-            else rb"(?P<%s>%s)" % (c.encode(), _WORDS[c])
-            if c
-            else rb"[^\s,;|]+"
-            for c in self.columns
-        ]
+        words = []
+        for column in self.columns:
+            pattern = _PATTERNS.get(column, _PATTERNS["number"])
+            if column == "comm":
+                pattern = rb"\[?[^\n]*?\]?"
+            named = rb"(?P<%b>%b)" % (column.encode(), pattern)
+            words.append(named if column else rb"[^\s,;|]+")
         self._pattern = re.compile(rb"^\s*" + _SEPARATOR.join(words) + rb"[\s,;|]*$")
-        for missing, cost in (
-            ("device", "all records count as one device's, 0:0"),
-            ("cpu", "all records count as CPU 0's"),
-            ("number", "what the trace lost is not known"),
-            ("pid", "threads are not known"),
-            ("comm", "threads have no names"),
-            ("error", "all completions count as successful"),
+        for missing, said, cost in (
+            ("device", "device (%D)", "all records count as one device's, 0:0"),
+            ("cpu", "CPU (%c)", "all records count as CPU 0's"),
+            ("number", "sequence number (%s)", "what the trace lost is not known"),
+            ("pid", "process id (%p)", "threads are not known"),
+            ("comm", "command (%C)", "threads have no names"),
+            ("error", "error ([%e])", "all completions count as successful"),
         ):
             if missing not in self.columns:
-                self.remarks.append(f"its layout (blkparse -f) has no {_SAID[missing]}: {cost}")
+                self.remarks.append(f"its layout (blkparse -f) has no {said}: {cost}")
 
     def rewritten(self, block: bytes) -> bytes:
         """Return a block in the default format; lines that are no records are unchanged."""
@@ -132,9 +127,9 @@ class Layout:
         for line in block.split(b"\n")[:-1]:
             match = self._pattern.match(line)
             if match is None or _MESSAGE.match(line):
-                other = match is None and not _MESSAGE.match(line) and _TIME_ANYWHERE.search(line)
-                self.unread += bool(other)
-                lines.append(b"" if other else line)
+                unread = _FORMS["time"].search(line) and not _MESSAGE.match(line)
+                self.unread += bool(unread)
+                lines.append(b"" if unread else line)
                 continue
             found = match.groupdict()
             action = found["action"]
@@ -163,24 +158,6 @@ class Layout:
                 )
             )
         return b"\n".join([*lines, b""])
-
-
-_WORDS = {
-    "time": _MARK,
-    "device": rb"\d+,\d+",
-    "action": _ACTION,
-    "rwbs": _RWBS,
-    "error": rb"\[-?\d+\]",
-    **dict.fromkeys(("cpu", "number", "pid", "sector", "sectors"), rb"\d+"),
-}
-_SAID = {
-    "device": "device (%D)",
-    "cpu": "CPU (%c)",
-    "number": "sequence number (%s)",
-    "pid": "process id (%p)",
-    "comm": "command (%C)",
-    "error": "error ([%e])",
-}
 
 
 def _columns(rows: list[list[bytes]], name: str) -> list[str]:

@@ -392,22 +392,16 @@ class Requests:
             _take(self._issued, place, end)
             self._waiting[place] = [end]
         elif act == _C:
-            return self._complete(place, end)
+            if ends := self._issued.get(place, []):
+                whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
+                if not ends:
+                    del self._issued[place]
+                if place[1] < end < whole:  # the rest may complete later
+                    self._issued.setdefault((dev, end), []).append(whole)
+                return True
+            of_bio = _take(self._bios, place, end)
+            return not of_bio and (dev in self._request_based or dev not in self._queues)
         return False
-
-    def _complete(self, place: tuple[int, int], end: int) -> bool:
-        """Return whether a completion is of a request. Its rest may complete later."""
-        ends = self._issued.get(place)
-        if ends:
-            whole = ends.pop(ends.index(end)) if end in ends else ends.pop(0)
-            if not ends:
-                del self._issued[place]
-            if place[1] < end < whole:
-                self._issued.setdefault((place[0], end), []).append(whole)
-            return True
-        if _take(self._bios, place, end):
-            return False
-        return place[0] in self._request_based or place[0] not in self._queues
 
 
 def _take(held: Ends, place: tuple[int, int], end: int) -> bool:
@@ -430,21 +424,14 @@ _OTHER = re.compile(
     rb"(?:Throughput \(R/W\): |Input file .* added$|PC |Read depth|IO unplugs: |Allocation wait: "
     rb"|Dispatch wait: |Completion wait: )"
 )
-_COUNTED: dict[str, tuple[Act, ...]] = {
-    "Queued": (Act.QUEUE,),
-    "Dispatches": (Act.ISSUE,),
-    "Requeued": (Act.REQUEUE,),
-    "Completed": (Act.COMPLETE,),
-    "Merges": (Act.BACKMERGE, Act.FRONTMERGE),
+_COUNTED: dict[str, tuple[str, tuple[Act, ...]]] = {
+    "Queued": ("queued bios", (Act.QUEUE,)),
+    "Dispatches": ("issues", (Act.ISSUE,)),
+    "Requeued": ("requeues", (Act.REQUEUE,)),
+    "Completed": ("completions", (Act.COMPLETE,)),
+    "Merges": ("merges", (Act.BACKMERGE, Act.FRONTMERGE)),
 }
-_NAMES = {
-    "Queued": "queued bios",
-    "Dispatches": "issues",
-    "Requeued": "requeues",
-    "Completed": "completions",
-    "Merges": "merges",
-    "entries": "events",
-}
+"""By its name in the summary: what is counted, in words and as actions."""
 
 
 class Summary:
@@ -485,7 +472,7 @@ class Summary:
         self._found["entries"] += int(np.count_nonzero(act >= 0))
         plain = act[(lines.column("action") & _PASSTHROUGH) == 0]
         numbers = np.bincount(plain[plain >= 0], minlength=len(Act) + 1)
-        for what, acts in _COUNTED.items():
+        for what, (_, acts) in _COUNTED.items():
             self._found[what] += int(sum(numbers[a] for a in acts))
 
     def report(self) -> None:
@@ -497,7 +484,8 @@ class Summary:
             slack += self._found["Requeued"] if what == "Dispatches" else 0
             if abs(said - self._found[what]) > slack:
                 about = "about " if self._inexact[what] else ""
-                found.append(f"{about}{said} {_NAMES[what]}, of which {self._found[what]} are here")
+                counted = "events" if what == "entries" else _COUNTED[what][0]
+                found.append(f"{about}{said} {counted}, of which {self._found[what]} are here")
         if found:
             self._source.problem(
                 f"its summary does not add up: it counts {'; '.join(found)}: lines were left out "

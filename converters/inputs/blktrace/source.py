@@ -26,16 +26,13 @@ from biotrail.converters.inputs.foreign import (
 )
 from biotrail.recorder.schema.records import Kind
 
-Key = tuple[int, int]
-
-
 _WRAP, _HALF = 1 << 32, 1 << 31
 
 
 class Step(NamedTuple):
     """A jump of a CPU's numbers for a device (ns). missing: -1 where they go back."""
 
-    key: Key
+    cpu: int
     start: int
     end: int
     missing: int
@@ -45,7 +42,8 @@ class Numbers:
     """Checker that remembers the newest number and its time for each CPU and device."""
 
     def __init__(self) -> None:
-        self._newest: dict[Key, tuple[int, int]] = {}
+        self._newest: dict[int, tuple[int, int]] = {}
+        """By device << 32 | CPU."""
 
     def check(self, head: NDArray[np.void]) -> tuple[Bool, list[Step]]:
         """Compare the sequence numbers of records with those of earlier calls.
@@ -64,9 +62,9 @@ class Numbers:
             here = rows[keys == key]
             number = head["sequence"][here].astype(np.int64)
             time = head["time"][here].astype(np.int64)
-            device_cpu = key >> 32, key & 0xFFFFFFFF
+            cpu = key & 0xFFFFFFFF
             first = int(number[0]) - 1, int(time[0])
-            before, since = self._newest.setdefault(device_cpu, first)
+            before, since = self._newest.setdefault(key, first)
             step = np.diff(number, prepend=before)
             if (step <= 0).any():
                 # Numbers wrap at 2^32. A record that is not ahead in number and not later is a
@@ -80,15 +78,15 @@ class Numbers:
                         continue
                     if ahead != 1:
                         missing = ahead - 1 if ahead > 0 else -1
-                        steps.append(Step(device_cpu, at, max(at, ts), missing))
+                        steps.append(Step(cpu, at, max(at, ts), missing))
                     newest, at = now, ts
-                self._newest[device_cpu] = newest, at
+                self._newest[key] = newest, at
                 continue
             times = np.concatenate([[since], time])
             for row in np.flatnonzero(step > 1).tolist():
                 start, end = times[row : row + 2].tolist()
-                steps.append(Step(device_cpu, start, end, int(step[row]) - 1))
-            self._newest[device_cpu] = int(number[-1]), int(time[-1])
+                steps.append(Step(cpu, start, end, int(step[row]) - 1))
+            self._newest[key] = int(number[-1]), int(time[-1])
         return keep, steps
 
 
@@ -155,7 +153,7 @@ class RecordSource(ForeignSource):
                 self._begun_again[name] += 1
                 self.add_damage(offset, step.start, step.end)
             elif self.numbers_tell:
-                self.add_loss(step.start, step.end, step.key[1], step.missing)
+                self.add_loss(step.start, step.end, step.cpu, step.missing)
         if not keep.all():
             self._repeats[name] += int(np.count_nonzero(~keep))
             batch = kept_of(batch, keep)

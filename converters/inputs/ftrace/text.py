@@ -16,7 +16,7 @@ from biotrail.converters.inputs.ftrace import text_layouts as layouts
 from biotrail.converters.inputs.line_loops import KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, OtherLine, TextFile, texts
 from biotrail.converters.inputs.tracepoints import Batch, Loss, Owners, TracepointSource
-from biotrail.converters.inputs.translate import Column, TracepointRows
+from biotrail.converters.inputs.translate import TEXTS, Column, TracepointRows
 from biotrail.converters.inputs.unpacking import beginning
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
@@ -34,7 +34,6 @@ _SHAPE_OF = {
 }
 SHAPES = {name: _SHAPE_OF[kind] for name, kind in KIND_OF.items() if kind in _SHAPE_OF}
 _EVENTS = list(SHAPES)
-_TEXTS = {"rwbs": 8, "comm": 16}
 _WITH_RWBS = ("dev", "rwbs", "sector")
 _COLUMNS: dict[str, tuple[str, ...]] = {
     "bio": (*_WITH_RWBS, "nr_sector", "comm"),
@@ -90,8 +89,8 @@ class EventLines(Lines):
             tgid, pid = self.column("tgid")[at], self.column("pid")[at].view(np.int64)
             columns: dict[str, Column] = {}
             for name in _COLUMNS[SHAPES[_EVENTS[index]]]:
-                if name in _TEXTS:
-                    columns[name] = texts(self, name, _TEXTS[name], at)
+                if name in TEXTS:
+                    columns[name] = texts(self, name, TEXTS[name], at)
                 else:
                     number = self.column(name)[at]
                     columns[name] = number.view(np.int64) if name == "error" else number

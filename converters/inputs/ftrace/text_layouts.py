@@ -10,10 +10,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from biotrail.converters.events.tables import NO_CPU
+from biotrail.converters.inputs.beginning import SCRIPT
 from biotrail.recorder.schema.block_events import KIND_OF
 
 NAMES_BLOCK_EVENT = re.compile(rb"\bblock_[a-z_]+(?:: |\()")
-_SCRIPT = "`perf script --ns -F comm,tid,cpu,time,event,trace`"
 _LONGEST = 1000
 """Bytes of a line, more than any event's: what the patterns cost stays small."""
 _TIME = rb"^(.{0,100}?\d{1,11}\.\d{1,9}: +)"
@@ -133,17 +133,17 @@ UNREADABLE = (
     Unreadable(
         "perf trace's, which prints no CPUs and cuts names",
         re.compile(rb"^ *\d+\.\d{3} (?:\( *[\d.]*(?: ms)?\): )?\S.*?/\d+ \w+:block_\w+\(", re.M),
-        f"record with `perf record -a -e 'block:*'` and print with {_SCRIPT}",
+        f"record with `perf record -a -e 'block:*'` and print with {SCRIPT}",
     ),
     Unreadable(
         "perf script's without threads",
         re.compile(rb"^(?: *\S.{0,15}?)?(?: +\[\d{3,}\])? +\d+\.\d+: +\w+:block_[a-z_]+: ", re.M),
-        f"print them: {_SCRIPT}",
+        f"print them: {SCRIPT}",
     ),
     Unreadable(
         "perf script's without times",
         re.compile(rb"^ *\S.{0,15}? +\d+(?:/\d+)?(?: +\[\d{3,}\])? +\w+:block_[a-z_]+: ", re.M),
-        f"print them: {_SCRIPT}",
+        f"print them: {SCRIPT}",
     ),
     Unreadable(
         "babeltrace's",
@@ -158,7 +158,7 @@ BLK_TRACER = Unreadable(
 )
 DIFFERENCES = (
     "times are differences to the event before (perf script --deltatime), from which none can be "
-    f"told where lines are missing: print times: {_SCRIPT}"
+    f"told where lines are missing: print times: {SCRIPT}"
 )
 
 

@@ -51,24 +51,18 @@ class Feature(IntEnum):
     CLOCK_DATA = 29
 
 
-_TEXTS = {
-    Feature.HOSTNAME: "name",
-    Feature.OSRELEASE: "release",
-    Feature.VERSION: "version",
-    Feature.ARCH: "machine",
-    Feature.CPUDESC: "cpu_model",
-}
 _DESCRIBED = {
-    Feature.HOSTNAME: "the host's name is",
-    Feature.OSRELEASE: "the kernel's release is",
-    Feature.VERSION: "perf's version is",
-    Feature.ARCH: "the machine's architecture is",
-    Feature.NRCPUS: "the number of CPUs is",
-    Feature.CPUDESC: "the CPU's model is",
-    Feature.CMDLINE: "perf's command line, and with it what it left out, is",
-    Feature.EVENT_DESC: "names of events that are no tracepoints are",
-    Feature.CLOCK_DATA: "the wall-clock time is",
+    Feature.HOSTNAME: ("name", "the host's name is"),
+    Feature.OSRELEASE: ("release", "the kernel's release is"),
+    Feature.VERSION: ("version", "perf's version is"),
+    Feature.ARCH: ("machine", "the machine's architecture is"),
+    Feature.CPUDESC: ("cpu_model", "the CPU's model is"),
+    Feature.NRCPUS: ("", "the number of CPUs is"),
+    Feature.CMDLINE: ("", "perf's command line, and with it what it left out, is"),
+    Feature.EVENT_DESC: ("", "names of events that are no tracepoints are"),
+    Feature.CLOCK_DATA: ("", "the wall-clock time is"),
 }
+"""Section → key in `Facts.texts`, if it is one text; what is not known without the section."""
 _UNCERTAINTY_NS = 1_000
 
 
@@ -149,10 +143,11 @@ class Facts:
             return
         if number not in _DESCRIBED:
             return
+        key, _ = _DESCRIBED[Feature(number)]
         try:
             cursor = Cursor(data, self.order, self.where)
-            if number in _TEXTS:
-                self.texts[_TEXTS[Feature(number)]] = cursor.padded_text()
+            if key:
+                self.texts[key] = cursor.padded_text()
             elif number == Feature.NRCPUS:
                 self.cpus = cursor.number(4)
             elif number == Feature.CMDLINE:
@@ -183,7 +178,7 @@ class Facts:
             )
         self.unread.append(
             f"{self.where}: the section {section.name} is empty, cut off or damaged ({why}): "
-            f"{_DESCRIBED[section]} not known"
+            f"{_DESCRIBED[section][1]} not known"
         )
 
     def tracepoint(self, index: int) -> Tracepoint | None:

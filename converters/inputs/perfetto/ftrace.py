@@ -15,7 +15,7 @@ from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.perfetto import wire_loops as loops
 from biotrail.converters.inputs.perfetto.packets import MISSING, NUMBER, Fields, Messages
-from biotrail.converters.inputs.translate import COMM_BYTES, RWBS_BYTES, Column, TracepointRows
+from biotrail.converters.inputs.translate import TEXTS, Column, TracepointRows
 
 FTRACE = 1
 _DESCRIPTORS = 11
@@ -97,8 +97,6 @@ it has none)."""
 GENERIC = 327
 """FtraceEvent.generic: an event that Perfetto has no message for, with the names of its fields."""
 _DEVICES = ("dev", "old_dev")
-TEXTS = {"comm": COMM_BYTES, "rwbs": RWBS_BYTES}
-"""Fields of text that are read, with their widths (bytes)."""
 
 
 def rows_of(

@@ -27,7 +27,6 @@ from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, REALTIME
 from biotrail.converters.inputs.perfetto.ftrace import (
     GENERIC,
     MESSAGES,
-    TEXTS,
     Ftrace,
     ftrace_of,
     rows_of,
@@ -42,6 +41,7 @@ from biotrail.converters.inputs.perfetto.survey import (
     survey,
 )
 from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.translate import TEXTS
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
 
