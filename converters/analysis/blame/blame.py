@@ -549,7 +549,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         name=names.victims[row],
         p99_ns=distribution(free[-1]).percentiles([0.99])[0],
         without=[],
-        small_ns=waited.untold,
     )
     keys = {number: key for key, number in second.company.classes.items()}
     blame = sum(max(ns, 0) for ns in waited.behind.values())
