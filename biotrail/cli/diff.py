@@ -81,25 +81,25 @@ class DiffOptions:
     record_option: tuple[str, ...] = option(
         "--record-option",
         multiple=True,
-        type=values.Text(),
+        type=values.text,
         metavar="OPTION",
         help="An option for `record`, in one word: --record-option=--device=sda.",
     )
     device_a: str | None = option(
         "--device-a",
-        type=values.Name(),
+        type=values.name,
         metavar="DEV",
         help="Compare this device of A only, with --device-b.",
     )
     device_b: str | None = option(
         "--device-b",
-        type=values.Name(),
+        type=values.name,
         metavar="DEV",
         help="The device of B that --device-a is compared with. Default: the same.",
     )
     confidence: float = option(
         "--confidence",
-        type=values.Percent(50, MOST_PER_CENT),
+        type=values.percent_from(50, MOST_PER_CENT),
         default=100 * CONFIDENCE,
         show_default=True,
         help="Confidence level of each interval, in per cent: 50 to 99.9.",

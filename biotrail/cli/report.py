@@ -30,13 +30,12 @@ from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import FORMAT, Report
 from biotrail.recorder.output import output
-from biotrail.text import tallies, values
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import cells, guard_option, say, say_json
 from biotrail.text.progress import progress
 from biotrail.text.report.cells import arranged, shortened
 from biotrail.text.report.verdict import as_dicts, lines, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.units import Duration
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.figures import Figures
@@ -57,7 +56,7 @@ class ReportOptions:
     )
     interval: float | None = option(
         "--interval",
-        type=Duration(LEAST_INTERVAL),
+        type=units.duration_from(LEAST_INTERVAL),
         help="Add a time series with intervals this long: 1s, 100ms.",
     )
     order: Order | None = added(sort_option("count"))

@@ -48,7 +48,7 @@ class SlowOptions:
     over: float | None = option(
         "--over",
         "--slower-than",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Only I/Os that took at least this long.",
     )
@@ -93,7 +93,7 @@ class SlowOptions:
     )
     margin: float = option(
         "--margin",
-        type=units.Duration(),
+        type=units.duration_from(),
         default="10ms",
         show_default=True,
         metavar="TIME",

@@ -22,7 +22,7 @@ class GuestOf:
 
     guest_of: str | None = option(
         "--guest-of",
-        type=values.Name(),
+        type=values.name,
         metavar="PID|NAME",
         help="The first LOG is a guest's, the second its host's, where this process was the "
         "virtual machine: link the guest's requests with the host's I/O.",

@@ -132,7 +132,9 @@ def names_of(
     of_pair: Counter[tuple[str, str]] = Counter()
     for pair, ns in had.items():
         of_pair[of_code[pair]] += ns
-    _check(options.culprits, sorted({name for _, name in of_pair}), "had a device", options.by[1])
+    if options.culprits:
+        names = sorted({name for _, name in of_pair})
+        _check(options.culprits, names, "had a device", options.by[1])
     order = sorted(
         of_pair,
         key=lambda pair: (
@@ -484,9 +486,7 @@ class Second:
 
 def distribution(counts: I64) -> Distribution:
     seen = np.flatnonzero(counts)
-    if not len(seen):
-        return Distribution()
-    return Distribution.of_counts(0, 0, FAR, _FIRST_BUCKET, counts)
+    return Distribution.of_rows(0, 0, FAR, seen + _FIRST_BUCKET, counts[seen])
 
 
 # From sums to what is told: parts of each victim's time, and what would be without a culprit.

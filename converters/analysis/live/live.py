@@ -26,7 +26,7 @@ from biotrail.converters.analysis.distributions.groups import (
     merged_by_code,
 )
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
-from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.distributions.samples import Samples, samples_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary, as_row
 from biotrail.converters.analysis.live.tree import (
@@ -195,7 +195,9 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            self._losses.forgotten(*self.source.forget())
+            losses, damaged = self.source.forget()
+            self._told_losses -= losses
+            self._told_damage -= damaged
             del self.source.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]
@@ -258,7 +260,7 @@ class Live:
         part = self._part
         part.begin = window.begin if part.begin < 0 else part.begin
         part.end = max(window.end, part.end)
-        bios = of_bios(window.bios, window.bio_stages, self._context)
+        bios = samples_of(window.bios, window.bio_stages, self._context)
         codes = self._processes.codes(window, bios)
         ways = [(part.bios, bios.place), (part.processes, codes)]
         lower = queued_below(window)
@@ -266,7 +268,7 @@ class Live:
             ways = [(groups, np.where(lower, LEFT_OUT, of)) for groups, of in ways]
             ways.append((part.lower, np.where(lower, bios.place, LEFT_OUT)))
         add_to_all(bios, ways)
-        requests = of_requests(window.requests, window.request_stages, self._context)
+        requests = samples_of(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
         part.calls.add_window(window, self._context)

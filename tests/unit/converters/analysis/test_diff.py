@@ -45,10 +45,9 @@ from tests.support import blame_logs, captures
 from tests.support.blame_logs import MS, US, Io
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, PathLog
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.stack_logs import START
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 DOC = ROOT / "docs" / "diff.md"
 IOS = 1500
 
@@ -490,24 +489,6 @@ def test_several_recordings_as_one_side(tmp_path: Path) -> None:
     # THEN their calls are together
     assert call.count_a == 4000
     assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
-
-
-def test_json_and_text(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same  WHEN it is compared as JSON and as text
-    a, slower = write(tmp_path / "a", 1), write(tmp_path / "c", 3, 1.3)
-    made = json.loads(cli("diff", "--json", a, slower).out)
-    # THEN both have the calls
-    [call] = made["calls"]
-    told = [call[name] for name in ("call", "io", "count_a", "count_b")]
-    assert told == ["fsync", True, 2000, 2000]
-    assert made["compared"] == sum(
-        f["differs"] is not None
-        for one in (*made["devices"][0]["operations"], made["devices"][0], *made["calls"])
-        for f in one["figures"]
-    )
-    text = cli("diff", a, slower).out
-    assert "entry to return" in text
-    assert "own I/O" in text
 
 
 # biotrail diff by runs: what changed by more than runs of one load differ.

@@ -329,16 +329,6 @@ def online_bases(path: Path, window: int) -> Bases:
     return Second(trace.context, first.choice, first).bases
 
 
-def test_a_reader_waits_for_a_writer_as_blame_says(tmp_path: Path) -> None:
-    # GIVEN a reader whose reads take 50 µs, and 550 µs where a write is with the disk
-    path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
-    # WHEN they are blamed in one pass, by small windows
-    [app] = [one for one in waits(path, 50).victims() if one.name == "app"]
-    # THEN of the reader, whose base never changes, it says what `blame` says, to the nanosecond
-    [told] = [one for one in blamed(path).victims if one.name == "app"]
-    assert (app.ios, app.wait_ns, app.parts) == (told.ios, told.wait_ns, told.parts)
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_with_the_same_base_it_is_blames_sum(tmp_path: Path, seed: int) -> None:
     # GIVEN random I/O of three programs, none of which lasts longer than can be waited for
