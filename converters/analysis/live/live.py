@@ -171,11 +171,7 @@ MOST_GROUPS = 256
 class LiveTrace(Trace):
     """The trace of a log that is still being written; deletes what it has taken in."""
 
-    def __init__(
-        self, source: LiveSource, *, own_io: bool = False, include_ambiguous: bool = False
-    ) -> None:
-        super().__init__(source, own_io=own_io, include_ambiguous=include_ambiguous)
-        self.source = source
+    reader: LiveSource
 
     def windows(self) -> Iterator[Lifecycles]:
         """Yield the windows of the log while it is written, each about the events of one chunk.
@@ -186,10 +182,10 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            losses, damaged = self.source.forget()
+            losses, damaged = self.reader.forget()
             self._told_losses -= losses
             self._told_damage -= damaged
-            del self.source.notes[: self._notes]
+            del self.reader.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]
 
