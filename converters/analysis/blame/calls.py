@@ -19,7 +19,7 @@ from biotrail.converters.analysis.blame.company import Batch, Ios, Pieces, commi
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part, parts_of
-from biotrail.converters.analysis.distributions.sketch import sum_by
+from biotrail.converters.analysis.distributions.sketch import plus, sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
@@ -293,7 +293,7 @@ class CallBlame:
         counts = np.bincount(place, minlength=len(pairs)).tolist()
         for (code, call), one, count in zip(pairs, sums, counts, strict=True):
             key = code, call >> 1, bool(call & 1)
-            self.sums[key] = self.sums[key] + one if key in self.sums else one
+            self.sums[key] = plus(self.sums.get(key), one)
             self.count[key] += count
 
     def _of_waits(self, waits: Waits) -> I64:
