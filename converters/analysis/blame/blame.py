@@ -51,7 +51,6 @@ from biotrail.converters.analysis.blame.tree import (
     parts_of,
 )
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
-from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.context import Context
@@ -272,12 +271,7 @@ class First:
         options: BlameOptions,
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Raises ConversionError if the log lacks parties.
-
-        paused: the notes of an experiment, which stand behind what they speak of.
-        """
-        for by in options.by:
-            check_recorded(by, context)
+        """paused: the notes of an experiment, which stand behind what they speak of."""
         self.context, self.choice, self.options = context, choice, options
         self.company = Company(context, choice, options.by)
         self.paused = list(paused)
