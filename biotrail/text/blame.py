@@ -295,7 +295,7 @@ def _notes(blamed: Blamed, path_parts: Sequence[str]) -> list[str]:
             f"{units.plural(blamed.forgotten, 'bio')} waited so long that what was there when they "
             "began is no longer known: unknown"
         )
-    small = sum(one.small_ns for one in blamed.victims)
+    small = sum(one.untold for one in blamed.victims)
     if small:
         on = f", or are on {', '.join(blamed.shared)}, programs on the same CPUs" * bool(
             blamed.shared

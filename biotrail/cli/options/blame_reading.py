@@ -9,6 +9,7 @@ from biotrail.cli.options.cuts import Cut
 from biotrail.converters.analysis.blame.blame import Course, First, Second, close
 from biotrail.converters.analysis.blame.shares import BlameOptions
 from biotrail.converters.analysis.blame.tree import Blamed
+from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress
@@ -32,7 +33,7 @@ class Blaming:
 
     def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows of a reading of `trace`, once each was seen here."""
-        self._first = First(trace.context, self._cut.choice(trace.context), self._options)
+        self._first = self._new_first(trace)
         yield from self._first.watch(windows)
 
     def finish(
@@ -63,12 +64,18 @@ class Blaming:
 
     def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         trace = self._cut.limited(self._again())
-        first = First(trace.context, self._cut.choice(trace.context), self._options, paused)
+        first = self._new_first(trace, paused)
         with self._reading(trace, "learning") as windows:
             for window in first.watch(windows):
                 del window
         first.choice.check(first.company.devices)
         return first
+
+    def _new_first(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
+        """Return a first pass without windows. Raises ConversionError: the log lacks parties."""
+        for by in self._options.by:
+            check_recorded(by, trace.context)
+        return First(trace.context, self._cut.choice(trace.context), self._options, paused)
 
     def _reading(self, trace: Trace, what: str) -> AbstractContextManager[Iterator[Lifecycles]]:
         return progress(trace, what) if self._shown else nullcontext(trace.lifecycles())

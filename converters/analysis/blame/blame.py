@@ -50,7 +50,6 @@ from biotrail.converters.analysis.blame.tree import (
     Without,
 )
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
-from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.analysis.distributions.sketch import Distribution, sum_by
 from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.context import Context
@@ -74,12 +73,7 @@ class First:
         options: BlameOptions,
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """Raises ConversionError if the log lacks parties.
-
-        paused: the notes of an experiment, which stand behind what they speak of.
-        """
-        for by in options.by:
-            check_recorded(by, context)
+        """paused: the notes of an experiment, which stand behind what they speak of."""
         self.context, self.choice, self.options = context, choice, options
         self.company = Company(context, choice, options.by)
         self.paused = list(paused)
@@ -333,7 +327,6 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
         name=names.victims[row],
         p99_ns=distribution(free[-1]).percentiles([0.99])[0],
         without=[],
-        small_ns=waited.untold,
     )
     keys = {number: key for key, number in second.company.classes.items()}
     blame = sum(max(ns, 0) for ns in waited.behind.values())

@@ -15,11 +15,11 @@ from itertools import repeat
 import numpy as np
 
 from biotrail.converters.analysis.blame import share_loops
-from biotrail.converters.analysis.blame.company import Batch, Ios, Pieces, others_work
+from biotrail.converters.analysis.blame.company import Batch, Ios, Pieces, commits_of, others_work
 from biotrail.converters.analysis.blame.experiment import Trial
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import OTHERS, CallVictim, Kind, Part, parts_of
-from biotrail.converters.analysis.distributions.sketch import sum_by
+from biotrail.converters.analysis.distributions.sketch import plus, sum_by
 from biotrail.converters.calls.keys import rows_by_key, rows_of_pairs
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
@@ -180,7 +180,9 @@ class CallBlame:
         begun = np.where(commits.locking != NEVER, commits.locking, commits.flushing)
         begun = np.where(commits.started != NEVER, commits.started, begun)
         known = (begun != NEVER) & (commits.flushing != NEVER) & (commits.logging != NEVER)
-        commits, begun = commits.take(known), begun[known]
+        rows = np.flatnonzero(known)  # sorted as `commits_of` needs them
+        rows = rows[np.lexsort((commits.end[rows], commits.tid[rows]))]
+        commits, begun = commits.take(rows), begun[rows]
         cells = np.zeros((len(commits), self._slots + len(_KINDS)), np.int64)
         if batch is not None and len(commits):
             # While it writes files' data, as I/O of its disk that nothing is a part of.
@@ -227,16 +229,8 @@ class CallBlame:
         of = np.concatenate([one for _, one in self._journal])
         order = np.lexsort((ios.queue, ios.tid))
         ios, of = ios.take(order), of[order]
-        by_end = np.lexsort((commits.end, commits.tid))
-        row = np.full(len(ios), NEVER)
-        for tid in np.unique(ios.tid).tolist():
-            mine = by_end[commits.tid[by_end] == tid]
-            bios = np.flatnonzero(ios.tid == tid)
-            if len(mine):
-                at = np.searchsorted(commits.end[mine], ios.queue[bios])
-                there = at < len(mine)
-                found = mine[np.minimum(at, len(mine) - 1)]
-                row[bios] = np.where(there & (ios.queue[bios] >= commits.logging[found]), found, -1)
+        tid = commits.tid.astype(np.int64)
+        row = commits_of(tid, commits.logging, commits.end, ios.tid, ios.queue)
         good = np.flatnonzero(row >= 0)
         before = np.zeros(len(ios), np.int64)
         before[1:] = np.maximum.accumulate(ios.complete)[:-1]
@@ -299,7 +293,7 @@ class CallBlame:
         counts = np.bincount(place, minlength=len(pairs)).tolist()
         for (code, call), one, count in zip(pairs, sums, counts, strict=True):
             key = code, call >> 1, bool(call & 1)
-            self.sums[key] = self.sums[key] + one if key in self.sums else one
+            self.sums[key] = plus(self.sums.get(key), one)
             self.count[key] += count
 
     def _of_waits(self, waits: Waits) -> I64:

@@ -64,19 +64,29 @@ class AwaitedCommits:
         """
         spread = numbers.view(np.uint64) * np.uint64(_GOLDEN)
         place = (spread >> np.uint64(32)).astype(np.float64) / (1 << 32)
-        mine = np.flatnonzero(rows)
-        for one in np.unique(tid[mine]).tolist():
-            first, last = np.searchsorted(self.tid, [one, one + 1])
-            bios = mine[tid[mine] == one]
-            at = first + np.searchsorted(self.end[first:last], queue[bios])
-            bios, at = bios[at < last], at[at < last]
-            began = self.begin[at] <= queue[bios]
-            bios, at = bios[began], at[began]
-            row = np.searchsorted(self.until, at + place[bios], side="right")
-            row = np.minimum(row, len(self.until) - 1)
-            for code, party in zip(codes, (self.victim, self.culprit), strict=True):
-                given = party[row]
-                code[bios[given != NEVER]] = given[given != NEVER]
+        bios = np.flatnonzero(rows)
+        at = commits_of(self.tid, self.begin, self.end, tid[bios], queue[bios])
+        bios, at = bios[at != NEVER], at[at != NEVER]
+        row = np.searchsorted(self.until, at + place[bios], side="right")
+        row = np.minimum(row, len(self.until) - 1)
+        for code, party in zip(codes, (self.victim, self.culprit), strict=True):
+            given = party[row]
+            code[bios[given != NEVER]] = given[given != NEVER]
+
+
+def commits_of(thread: I64, begin: I64, end: I64, tid: I64, queue: I64) -> I64:
+    """Return the row of each journal's bio's commit: its thread's first that ends after its Q.
+
+    NEVER: that had not begun by then, or there is none. Commits are sorted by thread and end.
+    """
+    row = np.full(len(tid), NEVER)
+    for one in np.unique(tid).tolist():
+        first, last = np.searchsorted(thread, [one, one + 1])
+        bios = np.flatnonzero(tid == one)
+        at = first + np.searchsorted(end[first:last], queue[bios])
+        bios, at = bios[at < last], at[at < last]
+        row[bios] = np.where(begin[at] <= queue[bios], at, NEVER)
+    return row
 
 
 @dataclass

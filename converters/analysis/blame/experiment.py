@@ -26,6 +26,7 @@ from biotrail.converters.analysis.blame.tree import (
     Victim,
 )
 from biotrail.converters.analysis.diff.runs import student_t
+from biotrail.converters.analysis.distributions.sketch import plus
 from biotrail.converters.events.distinct import distinct
 from biotrail.converters.events.path_tables import Calls
 from biotrail.converters.events.tables import I64, NEVER, Bool
@@ -141,7 +142,7 @@ class Trial:
             np.add.at(found[..., column], (place, block, state), values)
         for (task, call), sums in zip(keys, found, strict=True):
             key = task, call >> 1, bool(call & 1)
-            self._calls[key] = self._calls[key] + sums if key in self._calls else sums
+            self._calls[key] = plus(self._calls.get(key), sums)
         return runs
 
     def close(
@@ -158,45 +159,40 @@ class Trial:
         found.periods, found.wanted = self._periods.blocks, self._periods.wanted
         found.stood_ns, found.left_out = self._periods.stood_ns, self._left_out
         for row, victim in victims:
-            if victim.name in found.parties:
-                continue
             sums = self._ios[:, :, row]
-            running, standing = _states(sums)
-            if min(running.count, standing.count) < LEAST_IOS:
-                found.few += 1
-                continue
-            share = _share(sums, sums[..., _NS])
-            blamed = _blamed(victim.parts, found, victim.wait_ns)
-            found.victims.append(Truth(victim.name, running, standing, share, blamed))
+            if states := _states(found, victim.name, sums):
+                share = _share(sums, sums[..., _NS])
+                blamed = _blamed(victim.parts, found, victim.wait_ns)
+                found.victims.append(Truth(victim.name, *states, share, blamed))
         by_name: dict[tuple[str, str], I64] = {}
         for key, sums in self._calls.items():
             name = name_of(*key)
-            by_name[name] = by_name[name] + sums if name in by_name else sums
+            by_name[name] = plus(by_name.get(name), sums)
         for call in calls:
             sums = by_name.get((call.name, call.call), np.zeros((self._periods.blocks, 2, 3), int))
-            running, standing = _states(sums)
-            if call.name in found.parties:
-                continue
-            if min(running.count, standing.count) < LEAST_IOS:
-                found.few += 1
-                continue
-            whole, cpu = sums[..., _NS], sums[..., _CPU]
-            # The matrix has the calls that waited, the truth all of them.
-            blamed = _blamed(call.parts, found, int(whole[:, RUNNING].sum()))
-            found.calls.append(
-                CallTruth(
-                    call.name, call.call, running, standing, _share(sums, whole),
-                    _share(sums, cpu), _share(sums, whole - cpu), blamed,
-                )
-            )  # fmt: skip
+            if states := _states(found, call.name, sums):
+                ns, on_cpu = sums[..., _NS], sums[..., _CPU]
+                whole, cpu, waits = (_share(sums, part) for part in (ns, on_cpu, ns - on_cpu))
+                # The matrix has the calls that waited, the truth all of them.
+                blamed = _blamed(call.parts, found, int(ns[:, RUNNING].sum()))
+                truth = CallTruth(call.name, call.call, *states, whole, cpu, waits, blamed)
+                found.calls.append(truth)
 
 
-def _states(sums: I64) -> tuple[State, State]:
-    """sums: (blocks, 2, 2 or more): while the suspect runs, while it stands; count, ns."""
+def _states(found: Experiment, name: str, sums: I64) -> tuple[State, State] | None:
+    """Return what one took while the suspect runs, while it stands; None: too little, or its own.
+
+    sums: (blocks, 2, 2 or more): of the states count and ns.
+    """
     running, standing = (
         State(int(count), float(ns / count) if count else 0.0)
         for count, ns in sums.sum(axis=0)[:, :2]
     )
+    if name in found.parties:
+        return None
+    if min(running.count, standing.count) < LEAST_IOS:
+        found.few += 1
+        return None
     return running, standing
 
 

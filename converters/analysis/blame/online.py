@@ -63,9 +63,7 @@ class Waits:
 
     def victims(self) -> list[Waited]:
         """By time, the most first; OTHERS is last."""
-        found = [
-            as_row(Waited, row, name=name, small_ns=row.untold) for name, row in self.rows.items()
-        ]
+        found = [as_row(Waited, row, name=name) for name, row in self.rows.items()]
         return sorted(found, key=lambda one: (one.name == OTHERS, -one.wait_ns, one.name))
 
 
@@ -79,7 +77,7 @@ def waits_of(blamed: Blamed) -> Waits:
             own=time.get(Kind.OWN, 0),
             device=time.get(Kind.DEVICE, 0),
             unknown=time.get(Kind.UNKNOWN, 0),
-            untold=victim.small_ns,
+            untold=victim.untold,
         )
         for part in victim.parts:
             if part.culprit is not None:

@@ -81,7 +81,7 @@ class Waited:
     wait_ns: int
     mean_ns: Annotated[float, Shown(digits=".1f")] = field(init=False)
     parts: list[Part]
-    small_ns: Annotated[int, Shown("cannot_tell_ns")] = 0
+    untold: Annotated[int, Shown("cannot_tell_ns")] = 0
     """Time of I/Os of which it cannot be told who slowed them."""
 
     def __post_init__(self) -> None:

@@ -243,10 +243,6 @@ def make_diff(
         by_runs=design.enough,
         one_after_other=design.one_after_other,
     )
-    for device in diff.devices:
-        for operation in device.operations:
-            for figure in operation.figures:
-                figure.leading = figure.what == _LEADING
     if design.enough:
         for run, recording in zip(design.runs, recordings, strict=True):
             alone = make_diff(recording, recording, draws=0, every=True)
@@ -294,6 +290,7 @@ def _operation(
     first, second = bios
     own_a, own_b = own_times(first, a.recording), own_times(second, b.recording)
     for figure in figures:
+        figure.leading = figure.what == _LEADING
         if figure.unit == "ns" and figure.name == "mean":
             stage = figure.stage or ""
             figure.recorder_a, figure.recorder_b = own_a.get(stage), own_b.get(stage)

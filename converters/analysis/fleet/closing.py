@@ -2,6 +2,7 @@
 """Makes the plain report of a fleet from its parts; closes a host, to which nothing is added."""
 
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
@@ -136,7 +137,7 @@ def close_host(parts: Iterable[Part], seed: int, by: str) -> Part:
     if part.waits is not None:
         shown, rest = Waits(), {one.name for one in part.waits.victims()[MOST_VICTIMS:]}
         for name, row in part.waits.rows.items():
-            kept = Row(row.ios, row.service, row.own, row.device, row.unknown, row.untold)
+            kept = replace(row, behind=Counter())
             for place, (culprit, ns) in enumerate(row.behind.most_common()):
                 kept.behind[culprit if place < MOST_CULPRITS else OTHERS] += ns
             shown.rows.setdefault(OTHERS if name in rest else name, Row()).merge(kept)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -71,40 +71,31 @@ _SLOWEST = attrgetter("latency_ns", "end_ns")
 _SLOWEST_CALL = attrgetter("duration_ns", "end_ns")
 
 
-@dataclass
-class CallsOfStretch(CallsByName):
-    every: bool = False
-    """Whether calls that neither queued a bio nor waited for I/O are among the slowest, too."""
-    slowest: list[SlowCall] = field(default_factory=list)
-    """The MOST_SLOW slowest, the slowest first; among equals the one that returned last."""
+def slow_calls(window: Lifecycles, context: Context, every: bool = False) -> list[SlowCall]:
+    """Return the MOST_SLOW slowest calls of a window, of those whose entry is known.
 
-    def add_window(self, window: Lifecycles, context: Context) -> None:
-        """Calls whose entry is not known are never among the slowest."""
-        if window.path is None or not len(window.path.calls):
-            return
-        calls = window.path.calls
-        self.add(calls, context)
-        of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
-        shown = (calls.entry != NEVER) & ((calls.with_io & ~of_kernel) | self.every)
-        took = np.where(shown, calls.exit - calls.entry, -1)
-        rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
-        one = calls.take(rows[took[rows] >= 0])
-        for row in range(len(one)):
-            call = call_at(one, row, window.tasks, context)
-            slow = as_row(
-                SlowCall,
-                call,
-                process=call.comm,
-                end_ns=call.entry_ns + call.duration_ns,
-                part=call.longest,
-                part_ns=call.parts[call.longest],
-            )
-            self.slowest.append(slow)
-        self.slowest = heapq.nlargest(MOST_SLOW, self.slowest, key=_SLOWEST_CALL)
-
-    def merge(self, other: Self) -> None:
-        super().merge(other)
-        self.slowest = heapq.nlargest(MOST_SLOW, self.slowest, key=_SLOWEST_CALL)
+    every: also calls that neither queued a bio nor waited for I/O.
+    """
+    if window.path is None:
+        return []
+    calls = window.path.calls
+    of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
+    shown = (calls.entry != NEVER) & ((calls.with_io & ~of_kernel) | every)
+    took = np.where(shown, calls.exit - calls.entry, -1)
+    rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
+    found = []
+    for row in rows[took[rows] >= 0].tolist():
+        call = call_at(calls, row, window.tasks, context)
+        slow = as_row(
+            SlowCall,
+            call,
+            process=call.comm,
+            end_ns=call.entry_ns + call.duration_ns,
+            part=call.longest,
+            part_ns=call.parts[call.longest],
+        )
+        found.append(slow)
+    return found
 
 
 _NOTHING_LOST = LossReport({}, 0, 0, 0, False, 0, 0, 0, 0, [], [])
@@ -181,11 +172,7 @@ MOST_GROUPS = 256
 class LiveTrace(Trace):
     """The trace of a log that is still being written; deletes what it has taken in."""
 
-    def __init__(
-        self, source: LiveSource, *, own_io: bool = False, include_ambiguous: bool = False
-    ) -> None:
-        super().__init__(source, own_io=own_io, include_ambiguous=include_ambiguous)
-        self.source = source
+    reader: LiveSource
 
     def windows(self) -> Iterator[Lifecycles]:
         """Yield the windows of the log while it is written, each about the events of one chunk.
@@ -196,10 +183,10 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            losses, damaged = self.source.forget()
+            losses, damaged = self.reader.forget()
             self._told_losses -= losses
             self._told_damage -= damaged
-            del self.source.notes[: self._notes]
+            del self.reader.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]
 
@@ -214,7 +201,8 @@ class _Part:
     requests: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     processes: Groups = field(default_factory=lambda: Groups(MOST_GROUPS))
     slowest: list[Slow] = field(default_factory=list)
-    calls: CallsOfStretch = field(default_factory=CallsOfStretch)
+    slowest_calls: list[SlowCall] = field(default_factory=list)
+    calls: CallsByName = field(default_factory=CallsByName)
     waits: Waits = field(default_factory=Waits)
 
     def merge(self, other: "_Part") -> None:
@@ -224,6 +212,8 @@ class _Part:
             for code, group in getattr(other, name).by_code.items():
                 getattr(self, name).merge(code, group)
         self.slowest = heapq.nlargest(MOST_SLOW, self.slowest + other.slowest, key=_SLOWEST)
+        slow = self.slowest_calls + other.slowest_calls
+        self.slowest_calls = heapq.nlargest(MOST_SLOW, slow, key=_SLOWEST_CALL)
         self.calls.merge(other.calls)
         self.waits.merge(other.waits)
 
@@ -246,7 +236,7 @@ class Live:
         self._by, self._online = blame, Online(context, blame) if blame else None
         self._processes = ByProcess(context)
         begin = context.clocks[0]["monotonic"] if context.clocks else -1
-        self._part = _Part(begin, begin, calls=CallsOfStretch(every=every_call))
+        self._part = _Part(begin, begin)
         self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
@@ -272,7 +262,10 @@ class Live:
         requests = samples_of(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
-        part.calls.add_window(window, self._context)
+        if window.path is not None:
+            part.calls.add(window.path.calls, self._context)
+        slow = part.slowest_calls + slow_calls(window, self._context, self._every_call)
+        part.slowest_calls = heapq.nlargest(MOST_SLOW, slow, key=_SLOWEST_CALL)
         self._recent.add(window)
         if self._online is not None:
             part.waits.merge(self._online.add(window)[0])
@@ -299,8 +292,7 @@ class Live:
         """
         if last and self._online is not None:
             self._part.waits.merge(self._online.add(None)[0])
-        part, calls = self._part, CallsOfStretch(every=self._every_call)
-        self._part = _Part(part.end, part.end, calls=calls)
+        part, self._part = self._part, _Part(self._part.end, self._part.end)
         self._minute.append(part)
         while part.end - self._minute[0].begin > MINUTE_NS and len(self._minute) > 1:
             self._minute.popleft()
@@ -334,7 +326,7 @@ class Live:
             slowest=minute.slowest,
             lost_records=source.lost_records,
             skipped_ns=source.skipped_ns,
-            slowest_calls=minute.calls.slowest,
+            slowest_calls=minute.slowest_calls,
             calls_until_ns=self._context.calls_timed_until,
             report=recent.report(part, now, devices, self._context),
         )

@@ -54,33 +54,24 @@ def fleet_data(report: FleetReport) -> dict[str, Any]:
     return {"report": shown, "left_out": {name: n for name, n in left_out.items() if n}}
 
 
-MOST = {
-    "devices": 64,
-    "processes": 50,
-    "cgroups": 50,
-    "cpus": 256,
-    "files": 50,
-    "stacked": 50,
-    "calls": 64,
-    "call_groups": 50,
-    "waits": 50,
-    "held": 50,
-    "commits": 16,
-    "submissions": 32,
+_LISTS = {
+    "devices": (64, 1_000_000),
+    "processes": (50, 150_000),
+    "cgroups": (50, 150_000),
+    "cpus": (256, 150_000),
+    "files": (50, 150_000),
+    "stacked": (50, 60_000),
+    "calls": (64, 60_000),
+    "call_groups": (50, 10_000),
+    "waits": (50, 20_000),
+    "held": (50, 8_000),
+    "commits": (16, 15_000),
+    "submissions": (32, 25_000),
 }
+"""List of the report → its rows at most, and its characters of JSON at most."""
+MOST = {name: most for name, (most, _) in _LISTS.items()}
 ROOM = {
-    "devices": 1_000_000,
-    "processes": 150_000,
-    "cgroups": 150_000,
-    "cpus": 150_000,
-    "files": 150_000,
-    "stacked": 60_000,
-    "calls": 60_000,
-    "call_groups": 10_000,
-    "waits": 20_000,
-    "held": 8_000,
-    "commits": 15_000,
-    "submissions": 25_000,
+    **{name: room for name, (_, room) in _LISTS.items()},
     "blame_victims": 12_000,
     "blame_calls": 12_000,
     "blame_words": 5_000,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.live.live import CallsOfStretch
+from biotrail.converters.analysis.live.live import slow_calls
 from biotrail.converters.analysis.slow.calls import (
     MOST_BIOS,
     MOST_WAITS,
@@ -271,10 +271,9 @@ def test_top_shows_slow_calls_with_io(tmp_path: Path) -> None:
     path = log.write(tmp_path / "x.biotrail")
     found: dict[bool, list[int]] = {}
     for every in (False, True):
-        trace, stretch = Trace(path), CallsOfStretch(every=every)
-        for window in trace.lifecycles():
-            stretch.add_window(window, trace.context)
-        found[every] = [one.duration_ns for one in stretch.slowest]
+        trace = Trace(path)
+        of_windows = [slow_calls(one, trace.context, every) for one in trace.lifecycles()]
+        found[every] = [one.duration_ns for of in of_windows for one in of]
     # WHEN the slowest are taken  THEN the second is there where all calls are asked for
     assert found == {False: [300], True: [2 * MS, 300]}
 
@@ -306,7 +305,5 @@ def test_calls_of_sysfs_and_procfs_wait_for_no_storage(tmp_path, cli, mount, sho
     found = slow(cli, path)
     assert (len(found["calls"]), found["counts"]["without_io"]) == (shown, 1 - shown)
     # AND so it is in top
-    trace, stretch = Trace(str(path)), CallsOfStretch()
-    for window in trace.lifecycles():
-        stretch.add_window(window, trace.context)
-    assert len(stretch.slowest) == shown
+    trace = Trace(str(path))
+    assert sum(len(slow_calls(one, trace.context)) for one in trace.lifecycles()) == shown

@@ -140,7 +140,7 @@ def test_small_ios_and_devices_on_the_same_cpus_cannot_be_told(tmp_path: Path) -
     for found in (on_ram, of_20_us):
         app = victim(found, "app")
         assert part(app, Kind.UNKNOWN) > app.wait_ns / 2
-        assert app.small_ns == app.wait_ns
+        assert app.untold == app.wait_ns
         assert not app.without and not part(app, Kind.OTHER, "backup")
     assert on_ram.shared == ["loop1"] and not of_20_us.shared
 
@@ -349,7 +349,7 @@ def test_with_the_same_base_it_is_blames_sum(tmp_path: Path, seed: int) -> None:
                 for part in one.parts:
                     expected = parts[part.kind, part.culprit]
                     assert part.wait_ns == pytest.approx(expected, abs=len(ios), rel=0)
-                assert one.small_ns == told.small_ns
+                assert one.untold == told.untold
 
 
 @QUICK
