@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli import diff as diff_command
-from biotrail.converters.analysis.diff.diff import Comparison, options_of, pooled
+from biotrail.converters.analysis.diff.diff import Comparison, options_of
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
@@ -33,9 +33,6 @@ from biotrail.converters.analysis.diff.runs import (
 )
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
 from biotrail.converters.analysis.distributions.slots import (
-    LEAST_SLOTS,
-    MOST_SLOTS,
-    Recording,
     read_slots,
 )
 from biotrail.converters.analysis.report.report import make_report
@@ -189,24 +186,6 @@ def test_the_same_every_time(cli: Cli) -> None:
     first = cli("diff", "--json", a, b).out
     assert cli("diff", "--json", a, b).out == first
     assert cli("diff", "--json", "--seed", "1", a, b).out != first
-
-
-def test_slots_widen_and_hold_the_same() -> None:
-    # GIVEN a log WHEN it is read in small windows and in one
-    path = load(1)
-    small, large = Trace(path), Trace(path)
-    one = read_slots(small, small.lifecycles(100))
-    other = read_slots(large, large.lifecycles(1 << 20))
-
-    def content(recording: Recording) -> Any:
-        place = recording.slots.places()[0]
-        bios = recording.slots.bios[place]
-        return {s: (g["ios"], g.latency.sum, g.latency.buckets()) for s, g in sorted(bios.items())}
-
-    # THEN there are as many slots as there shall be, and each has the same
-    assert LEAST_SLOTS <= len(one.times) <= MOST_SLOTS
-    assert content(one) == content(other)
-    assert int(one.times.sum()) == one.span_ns
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -371,18 +350,6 @@ def test_runs_tell_who_made_it_grow(tmp_path: Path, cli: Cli) -> None:
     assert part["b"] > 1 * MS
 
 
-def test_slots_are_widened_and_pooled(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN two logs a side, one of them so long that its slots are wider
-    short, long = log(tmp_path, "a", beside=4), log(tmp_path, "b", beside=4)
-    # WHEN sides of two logs are compared
-    found = compared(cli, short, log(tmp_path, "c", beside=0), "--", long)
-    # THEN a victim's parts still add up to its mean
-    for victim in found["blame"]:
-        whole, *parts = victim["figures"]
-        for side in "ab":
-            assert sum(one[side] for one in parts) == pytest.approx(whole[side])
-
-
 # biotrail diff of logs with the path: system calls by name, with intervals.
 
 SECOND = 1000 * MS
@@ -416,26 +383,6 @@ def call_figure(call: CallDiff, name: str, stage: str | None = None) -> Figure:
     [found] = [f for f in call.figures if (f.stage, f.name) == (stage, name)]
     assert found.of == "calls"
     return found
-
-
-def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
-    # GIVEN a log with calls  WHEN it is compared with itself
-    log = write(tmp_path / "a", 1)
-    [call] = diff_of(log, log).calls
-    [reported] = make_report(trace := Trace(log), trace.lifecycles()).calls
-    # THEN the figures are those of its report, and none differs
-    assert (call.call, call.io, call.count_a, call.count_b) == ("fsync", True, 2000, 2000)
-    for name in ("mean", "p50", "p90", "p99", "p99_9"):
-        assert call_figure(call, name, "all").a == pytest.approx(getattr(reported.time, name))
-    for part in reported.parts:
-        assert call_figure(call, "share", part.stage).a == pytest.approx(part.share)
-        assert call_figure(call, "mean", part.stage).a == pytest.approx(part.time.sum / 2000)
-    assert call_figure(call, "bios_per_call").a == 1
-    assert call_figure(call, "failed_per_call").a == 0
-    assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
-    shares = [f.a for f in call.figures if f.name == "share"]
-    assert sum(share for share in shares if share is not None) == pytest.approx(1)
-    assert all(f.difference == 0 for f in call.figures if f.difference is not None)
 
 
 def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
@@ -479,16 +426,6 @@ def test_calls_of_one_side_only(cli: Cli, tmp_path: Path) -> None:
     [fsync, read] = diff_of(log, write(tmp_path / "c", 4, 1.0, None, 17)).calls
     assert {fsync.call, read.call} == {"fsync", "pread64"}
     assert {f.why for f in (*fsync.figures, *read.figures)} == {"not in A", "not in B"}
-
-
-def test_several_recordings_as_one_side(tmp_path: Path) -> None:
-    # GIVEN two recordings as one side  WHEN they are pooled and compared
-    logs = [read_slots(Trace(write(tmp_path / str(seed), seed))) for seed in (1, 2)]
-    both = pooled(logs)
-    [call] = Comparison(both, both).diff().calls
-    # THEN their calls are together
-    assert call.count_a == 4000
-    assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
 
 
 # biotrail diff by runs: what changed by more than runs of one load differ.

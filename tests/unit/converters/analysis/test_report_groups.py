@@ -297,15 +297,6 @@ def test_ios_are_grouped_by_what_their_cgroup_is(
     assert len(found) == len(expected)
 
 
-def test_intervals_have_each_group_once(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a container with two cgroups / WHEN there is a time series by container
-    log = named_logs.write(tmp_path / "x.biotrail", [4, 5, 4, 5], CGROUPS, NAMES)
-    told = json.loads(cli("report", "--json", "--by", "container", "--interval", "1s", log).out)
-    # THEN the container is one group
-    (interval,) = told["intervals"]
-    assert [(one["container"], one["ios"]) for one in interval["groups"]] == [("web", 4)]
-
-
 def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
     # WHEN the log is reported
     text = cli("report", cgroups_log).out
@@ -350,14 +341,6 @@ def test_tables_have_columns(tmp_path: Path) -> None:
         (CGROUPS[7], None, "nginx", C, "web-0", "shop"),
         ("id 99", None, None, None, None, None),
     ]
-
-
-def test_a_log_without_names_has_those_of_its_paths(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log of an older recorder / WHEN its containers are read / THEN ids stand for names
-    log = named_logs.write(tmp_path / "x.biotrail", [4, 7], CGROUPS)
-    found = groups(cli, log, "container")
-    assert [(one["container"], one["container_id"]) for one in found] == [(None, A), (None, C)]
-    assert [one["pod_uid"] for one in groups(cli, log, "pod")] == [None, UID]
 
 
 @pytest.mark.parametrize(
@@ -773,23 +756,3 @@ def test_what_has_no_steps_is_counted_or_left_out(cli: Cli, tmp_path: Path) -> N
     assert drivers(cli, path) == {}
     row = json.loads(cli("export", "--what", "requests", "--format", "jsonl", path).out)
     assert row.get("driver") is None
-
-
-def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same requests WHEN they are exported
-    path = sample().write(tmp_path / "x.biotrail")
-    lines = cli("export", "--what", "requests", "--format", "jsonl", path).out.splitlines()
-    rows = sorted((json.loads(line) for line in lines), key=lambda row: row["issue_ns"])
-    # THEN each has its driver's times and counts, null where there is none
-    names = ("begun", "answered", "finished")
-    times = [[row.get(f"driver_{name}_ns") for name in names] for row in rows]
-    assert times == [
-        [START + 995, START + 1700, START + 1900],
-        [START + 3100, START + 3950, None],
-        [START + 5400, START + 5800, None],
-        [None, None, None],
-    ]
-    assert [row.get("driver") for row in rows] == ["nvme", "scsi", "loop", None]
-    assert [row.get("driver_errors") for row in rows] == [None, 2, None, None]
-    assert [row.get("driver_timeouts") for row in rows] == [None, 1, None, None]
-    assert [(row.get("sq_head"), row.get("sq_tail")) for row in rows[:2]] == [(4, 7), (None, None)]

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import STATE_IO_WAIT
@@ -169,20 +168,6 @@ def test_calls_by_group(
     assert [(one.name[key], one.call, one.count, one.time.sum) for one in found] == expected
 
 
-def test_calls_by_group_can_be_reported_again(
-    two_groups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN calls by process, where all codes stand for one group
-    trace = Trace(two_groups)
-    calls = CallsByGroup(trace.context, "process")
-    for window in trace.lifecycles():
-        calls.add(window, window.path)
-    one = min(code for code, _ in calls._figures)
-    monkeypatch.setattr(calls._key, "canonical", lambda _code: one)
-    # WHEN they are reported twice  THEN the figures are the same
-    assert calls.reports() == calls.reports()
-
-
 def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None:
     # GIVEN the same  WHEN it is reported by process
     found = report_of(cli, two_groups, "--by", "process")
@@ -328,22 +313,6 @@ def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) 
         assert words in text
     lines = [line.split(",") for line in table.splitlines()]
     assert {line[1].strip('"') for line in lines} >= {"waits", "commits"}
-
-
-def test_threads_without_io_have_their_calls(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a thread that waited in a call and queued nothing  WHEN it alone is reported
-    log = PathLog()
-    log.task(42, b"db")
-    log.task(43, b"writer")
-    log.bio(1150, 1400, call=FSYNC, entry=1100)
-    log.waits(100, 200, 500, 510, 43, stack=8)
-    log.returns(100, 1000, 43, blocked=300, runnable=10, waits=1)
-    path = log.write(tmp_path / "log", (), WITH_REASONS, NOTES)
-    text = cli("report", "--comm", "writer", path).out
-    # THEN its calls and waits are there
-    assert "0 bios" in text
-    assert "Calls that queued I/O or waited, from entry to return" in text
-    assert "page read" in text
 
 
 # NOWAIT tries that failed at once stand beside the I/Os, in every answer.

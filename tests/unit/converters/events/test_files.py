@@ -140,38 +140,6 @@ def test_lower_bios_have_the_file_of_the_upper_one(tmp_path: Path) -> None:
     assert NO_FILE < first != own > NO_FILE
 
 
-def test_report_by_file(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN the sample  WHEN it is reported by file, as text, JSON and CSV
-    path = sample(tmp_path / "x.biotrail")
-    text = cli("report", "--by", "file", path).out
-    told = json.loads(cli("report", "--by", "file", "--json", path).out)
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "file", "--csv", path).out)))
-    # THEN bios and bytes are those of each file, and what has none says why
-    groups = [(g["file"], g["file_kind"], g["inode"], g["ios"], g["bytes"]) for g in told["groups"]]
-    assert set(groups) == {
-        ("/srv/db/table", "file", 12, 2, 12288),
-        (None, "no data", None, 1, 0),
-        (None, "not known", None, 1, 4096),
-        ("/srv/wal", "file", 13, 1, 4096),
-        (None, "device", None, 1, 4096),
-    }
-    assert sum(g["bytes"] for g in told["groups"]) == told["total"]["bytes"]
-    assert told["files"] == told["groups"]
-    whole = [r for r in rows if r["section"] == "groups" and r["stage"] == "Q2C"]
-    assert [(r["file"], r["file_kind"], int(r["bytes"])) for r in whole] == [
-        (g[0] or "", g[1], g[4]) for g in groups
-    ]
-    for cell in (
-        "/srv/db/table",
-        "(no data)",
-        "(file not known: direct I/O, buffers)",
-        "(vda: metadata, or the device itself)",
-    ):
-        assert cell in text
-    # AND without --by the files are listed, too
-    assert "/srv/wal" in cli("report", path).out
-
-
 def test_paths_are_cut_and_slices_have_their_file(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a path that is longer than a column should be
     records = [*names(START, 12, LONG, b"end"), *bio(0, 12)]

@@ -18,7 +18,6 @@ from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, schema
 from tests.scenarios.cases_more import LOOP_BY_PAGE
-from tests.scenarios.stacks import FOUR_LEVELS
 from tests.scenarios.tools import Tables, check, devices_with, events_of, join
 from tests.support import captures
 from tests.support.cli_runner import Cli
@@ -129,22 +128,6 @@ def test_what_is_absorbed_or_done_below_for_it_is_own_too(tmp_path: Path) -> Non
     assert len(found.tables.bios) == len(found.tables.requests) == 0
     assert found.trace.account.by_reason() == {Reason.OWN: 11}
     assert found.trace.account.own_bios == 2
-
-
-def test_through_four_levels(tmp_path: Path) -> None:
-    # GIVEN dm on crypt on md on disks, the topmost bio marked
-    text, marked = [], 0
-    for line in FOUR_LEVELS.given.strip().splitlines():
-        first = " Q " in line and not marked
-        marked += first
-        text.append(line + " flags=1" if first else line)
-    path = write(tmp_path, "\n".join(text), devices=devices_with(FOUR_LEVELS.devices))
-    whole, found = read(path, own_io=True), read(path)
-    # THEN its whole family is own, and no one else's
-    bios = whole.tables.bios
-    top = bios.number[bios.queue.argmin()]
-    assert bios.own.tolist() == (bios.family == top).tolist()
-    assert len(found.tables.bios) == len(bios) - int(bios.own.sum())
 
 
 @pytest.mark.parametrize("name", TEXTS)

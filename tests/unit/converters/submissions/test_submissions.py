@@ -118,21 +118,6 @@ def test_an_address_that_is_used_again_is_another_request() -> None:
     assert rows.result.tolist() == [0, 0, 2]
 
 
-def test_a_thousand_in_flight_are_kept_apart() -> None:
-    # GIVEN a thousand requests of one thread, all in flight at once, that end in another order
-    log = SubmissionLog()
-    order = np.random.default_rng(1).permutation(1000).tolist()
-    for n in range(1000):
-        log.ring_bio(1000 + n, 10_000 + order[n], REQ + 256 * n, 900 + n, user_data=n)
-        log.completes(20_000 + order[n], REQ + 256 * n, 900 + n, result=n)
-    # WHEN they are read THEN each bio has its own request, with its times and its result
-    rows = rows_of(log)
-    assert rows.user_data.tolist() == rows.result.tolist() == list(range(1000))
-    assert [one[:4] for one in times(rows)] == [
-        (900 + n, 1000 + n, 10_000 + order[n], 20_000 + order[n]) for n in range(1000)
-    ]
-
-
 @pytest.mark.parametrize("cut", [1050, 1150, 5000, 5300, 5600, 5900, 6000, 6500])
 def test_windows_do_not_change_submissions(cut: int) -> None:
     # GIVEN a log read in windows with a border anywhere in a request, and a later one without
@@ -396,18 +381,6 @@ def test_the_slowest_submissions_have_arguments(detail: Detail) -> None:
     expected = {Detail.FULL: [*range(1100)], Detail.STANDARD: [*range(500), 1099]}
     assert told == expected.get(detail, [])
     assert [n for n, one in enumerate(slices) if one.args.get("error") == "EIO"] == told[-1:]
-
-
-def test_a_thousand_in_flight_have_lanes_of_their_own() -> None:
-    # GIVEN a thousand requests in flight at once WHEN they are converted
-    log = SubmissionLog()
-    log.task(42, b"fio", pid=40)
-    for n in range(1000):
-        log.ring_bio(2000 + n, 9000 - n, REQ + 256 * n, 1000 + n)
-        log.completes(20_000 + n, REQ + 256 * n, 1000 + n)
-    slices = trace_of(log).slices(SUBMISSION)
-    # THEN no two share a lane
-    assert len(slices) == len({one.track for one in slices}) == 1000
 
 
 def test_calls_and_submissions_are_in_one_part_of_a_trace() -> None:
