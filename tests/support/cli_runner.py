@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line, run in this process."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,3 +31,9 @@ class Cli:
         said = self._capsys.readouterr()
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, said.out, said.err)
+
+    def json(self, command: str, *arguments: str | Path) -> Any:
+        """Return what a command says with --json."""
+        done = self(command, "--json", *arguments)
+        assert done.status == 0, done.err
+        return json.loads(done.out)

@@ -2,7 +2,6 @@
 """The parts of a call's time add up, and each wait has its cause."""
 
 import io
-import json
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -361,7 +360,7 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, cli: Cli) -> None:
     kernel = {"flag_bits": {"META": 12}, "op_enum": {"read": 0, "write": 1, "discard": 3}}
     path.write_bytes(log.data(files={}, kernel=kernel))
     # WHEN they are grouped by file
-    told = json.loads(cli("report", "--by", "file", "--json", path).out)["call_groups"]
+    told = cli.json("report", "--by", "file", path)["call_groups"]
     # THEN each is called what it is
     assert {one["file"] for one in told if one["file_kind"] == "other"} == {
         *("(socket: TCP)", "(socket: UNIX)", "(eventfd)", "(kvm-vcpu)"),

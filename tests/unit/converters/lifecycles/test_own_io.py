@@ -189,7 +189,7 @@ def test_info_and_dump_tell_it(cli: Cli, tmp_path: Path) -> None:
     told = cli("info", path).out
     assert "the recorder's own I/O: 1 bio, 4.0 KiB, left out; --own-io shows them" in told
     assert str(Reason.OWN) in told
-    plain = json.loads(cli("info", "--json", path).out)["account"]
+    plain = cli.json("info", path)["account"]
     assert plain["own_io"] == {"bios": 1, "bytes": 4096, "requests": 1}
     assert "1 bio, 4.0 KiB, shown, marked own" in cli("info", "--own-io", path).out
     # WHEN dumped THEN the record is there, marked

@@ -138,7 +138,7 @@ def test_pairs_are_chosen_by_what_their_records_have(
     assert f"chosen: {chosen} of 5 pairs" in text or not options
     # AND so is a histogram, which is not by outcome
     if not {"--slower-than", "--failed"} & set(options):
-        drawn = json.loads(cli("hist", "--json", *options, path).out)["histograms"]
+        drawn = cli.json("hist", *options, path)["histograms"]
         assert sum(one["count"] for one in drawn) == chosen
 
 
@@ -146,7 +146,7 @@ def test_intervals_add_up_to_the_whole(cli: Cli, tmp_path: Path) -> None:
     # GIVEN pairs for two seconds
     path = written(tmp_path / "a.biotrail", busy())
     # WHEN a report is made with intervals
-    report = json.loads(cli("report", "--json", "--interval", "300ms", path).out)
+    report = cli.json("report", "--interval", "300ms", path)
     # THEN each pair is in one of them
     counts = [pair["time"]["count"] for one in report["intervals"] for pair in one["pairs"]]
     assert sum(counts) == report["pairs"][0]["time"]["count"] == 2000

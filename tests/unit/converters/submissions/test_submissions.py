@@ -3,7 +3,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -291,7 +290,7 @@ def test_submissions_are_exported_and_printed(cli: Cli, path: Path, tmp_path: Pa
 
 def test_the_report_has_steps_by_operation(cli: Cli, path: Path) -> None:
     # GIVEN a log WHEN its report is asked for
-    found = json.loads(cli("report", "--json", path).out)
+    found = cli.json("report", path)
     # THEN each operation has its counts, modes and errors
     names = ("operation", "count", "modes", "completed", "failed", "errors", "bios", "bytes")
     assert [tuple(one[name] for name in names) for one in found["submissions"]] == [

@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.events.tables import Certainty
+from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto import writing
 from biotrail.converters.outputs.perfetto.columns import DETAILED, FOREVER
 from biotrail.converters.outputs.perfetto.convert import convert
@@ -108,6 +108,27 @@ def test_names_are_operations():
     )
     found = trace_of(scene)[0].slices("bio")
     assert [s.name for s in found] == [name for _, _, name in kinds]
+
+
+def test_many_stages_and_many_slices_at_once_are_whole():
+    # GIVEN a bio that was requeued 3,000 times among others / WHEN it is drawn
+    bounds = [T + i for i in range(3001)]
+    turns = [(Stage.D2C if i % 2 == 0 else Stage.R2D, a, a + 1) for i, a in enumerate(bounds[:-1])]
+    scene = Scene(
+        bios=[
+            bio(1, T, complete=T + 3000, stages=turns),
+            *(direct(n, T + n, 10) for n in range(2, 40)),
+        ]
+    )
+    trace, _ = trace_of(scene)
+    # THEN all its stages are there, and its arguments add them up
+    assert_shows(trace, scene)
+    # GIVEN 3,000 bios in flight together / WHEN they are converted
+    scene = Scene(bios=[direct(n, T + n, 100_000) for n in range(3000)])
+    trace, summary = trace_of(scene, [T + 2000, T + 50_000])
+    # THEN each has a lane, and all are there
+    assert summary.lanes == 3000
+    assert len(trace.slices("bio")) == 3000
 
 
 def test_clocks_lead_to_wall_clock_time():
