@@ -33,6 +33,11 @@ class Cli:
         assert isinstance(ended.value.code, int)
         return Done(ended.value.code, said.out, said.err)
 
+    def json(self, command: str, *arguments: str | Path) -> Any:
+        """Return what a command says with --json."""
+        done = self(command, "--json", *arguments)
+        assert done.status == 0, done.err
+        return json.loads(done.out)
 
 def page_text(page: Path) -> str:
     """The JSON that a page holds, as it stands there."""

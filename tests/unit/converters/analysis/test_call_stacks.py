@@ -2,20 +2,16 @@
 """Call stacks in a log: joined to their bios, added up, folded, printed."""
 
 import io
-import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from biotrail.converters.analysis.stacks.stacks import (
-    BUCKETS,
     Callers,
     StackTable,
     Weight,
     folded,
     heaviest,
-    log2,
 )
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import Bios
@@ -130,21 +126,11 @@ def test_folded_stacks() -> None:
     assert folded([caller], stacks, Weight.LATENCY)[0].endswith(" 5")
 
 
-@pytest.mark.parametrize(
-    "value", [0, 1, 2, 3, 4, 1023, 1024, (1 << 53) - 1, 1 << 53, (1 << 62) + 1]
-)
-def test_buckets_are_exact(value: int) -> None:
-    # GIVEN a latency  WHEN its bucket is found  THEN it is the place of its highest bit
-    bucket = int(log2(np.array([value], np.int64))[0])
-    assert bucket == max(value.bit_length() - 1, 0)
-    assert bucket < BUCKETS
-
-
 def test_the_command(tmp_path: Path, cli: Cli) -> None:
     # GIVEN the log of dd and a kworker
     path = sample(tmp_path / "x.biotrail")
     # WHEN it is shown as text, as JSON, and folded by each weight
-    text, made = cli("stacks", path).out, json.loads(cli("stacks", path, "--json").out)
+    text, made = cli("stacks", path).out, cli.json("stacks", path)
     lines = {
         weight: cli("stacks", path, "--folded", *weight).out.splitlines()
         for weight in ((), ("--bytes",), ("--latency",))
@@ -174,7 +160,7 @@ def test_stacks_are_sorted_and_limited(tmp_path: Path, cli: Cli) -> None:
     path = write(tmp_path / "x.biotrail", records, NOTES)
 
     def ranks(order: str) -> list[tuple[int, int]]:
-        told = json.loads(cli("stacks", path, "--json", "--sort", order).out)["stacks"]
+        told = cli.json("stacks", path, "--sort", order)["stacks"]
         return [(one["bios"], one["latency_ns"]) for one in told]
 
     # WHEN they are sorted  THEN each figure decides by itself
@@ -187,7 +173,7 @@ def test_stacks_are_sorted_and_limited(tmp_path: Path, cli: Cli) -> None:
     # AND of one alone the others are counted, in every form
     assert "2 more stacks with 3 bios: --limit 0 shows all" in cli("stacks", path, "-n", "1").out
     assert "more stack" not in cli("stacks", path, "--limit", "0").out
-    told = json.loads(cli("stacks", path, "--json", "--top", "1").out)
+    told = cli.json("stacks", path, "--top", "1")
     assert (len(told["stacks"]), told["stacks_left_out"], told["bios"]) == (1, 2, 7)
     assert len(cli("stacks", path, "--folded", "-n", "1").out.splitlines()) == 1
 
@@ -284,7 +270,7 @@ def test_stacks_that_read_the_same_are_one_group_unless_offsets_are_asked_for(
     # AND --limit counts groups
     assert "1 more stack with 1 bio" in cli("stacks", path, "--limit", "1").out
     # GIVEN the same bios WHEN they are asked for as JSON
-    made = json.loads(cli("stacks", two_places(tmp_path / "x.biotrail"), "--json").out)
+    made = cli.json("stacks", two_places(tmp_path / "x.biotrail"))
     group, other = made["stacks"]
     # THEN the group says of how many stacks it is, and its frames have no single offset
     assert (group["stacks"], group["bios"], other["stacks"]) == (2, 3, 1)
@@ -294,7 +280,7 @@ def test_stacks_that_read_the_same_are_one_group_unless_offsets_are_asked_for(
     # GIVEN the same bios WHEN they are shown with offsets
     path = two_places(tmp_path / "x.biotrail")
     text = cli("stacks", path, "--offsets").out
-    made = json.loads(cli("stacks", path, "--offsets", "--json").out)
+    made = cli.json("stacks", path, "--offsets")
     # THEN each recorded stack is a group, and its frames say where they are
     assert text.startswith("dd: 2 bios")
     assert "  ext4_mpage_readpages+0x28 [ext4]\n" in text

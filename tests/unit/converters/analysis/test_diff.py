@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli import diff as diff_command
-from biotrail.converters.analysis.diff.diff import make_diff, options_of, pooled
+from biotrail.converters.analysis.diff.diff import make_diff, options_of
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
@@ -33,9 +33,6 @@ from biotrail.converters.analysis.diff.runs import (
 )
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
 from biotrail.converters.analysis.distributions.slots import (
-    LEAST_SLOTS,
-    MOST_SLOTS,
-    Recording,
     read_slots,
 )
 from biotrail.converters.analysis.report.report import make_report
@@ -178,7 +175,7 @@ def test_a_short_recording_has_no_intervals(cli: Cli) -> None:
     done = cli("diff", a, b)
     assert done.status == 0
     assert "too short for intervals" in done.out and "differ" not in done.out
-    found = json.loads(cli("diff", "--json", a, b).out)
+    found = cli.json("diff", a, b)
     assert found["compared"] == found["differing"] == 0 and found["b"]["blocks"] == 0
     assert {f["differs"] for o in found["devices"][0]["operations"] for f in o["figures"]} == {None}
 
@@ -189,24 +186,6 @@ def test_the_same_every_time(cli: Cli) -> None:
     first = cli("diff", "--json", a, b).out
     assert cli("diff", "--json", a, b).out == first
     assert cli("diff", "--json", "--seed", "1", a, b).out != first
-
-
-def test_slots_widen_and_hold_the_same() -> None:
-    # GIVEN a log WHEN it is read in small windows and in one
-    path = load(1)
-    small, large = Trace(path), Trace(path)
-    one = read_slots(small, small.lifecycles(100))
-    other = read_slots(large, large.lifecycles(1 << 20))
-
-    def content(recording: Recording) -> Any:
-        place = recording.slots.places()[0]
-        bios = recording.slots.bios[place]
-        return {s: (g["ios"], g.latency.sum, g.latency.buckets()) for s, g in sorted(bios.items())}
-
-    # THEN there are as many slots as there shall be, and each has the same
-    assert LEAST_SLOTS <= len(one.times) <= MOST_SLOTS
-    assert content(one) == content(other)
-    assert int(one.times.sum()) == one.span_ns
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
@@ -243,9 +222,7 @@ def test_devices_are_chosen_by_name(cli: Cli) -> None:
     said = cli("diff", a, SAMPLE).out
     assert "only in A: vda" in said and "only in B: loop1" in said
     # UNLESS both are named
-    found = json.loads(
-        cli("diff", "--json", "--device-a", "/dev/vda", "--device-b", "loop1", a, SAMPLE).out
-    )
+    found = cli.json("diff", "--device-a", "/dev/vda", "--device-b", "loop1", a, SAMPLE)
     assert [(d["device_a"], d["device_b"]) for d in found["devices"]] == [("vda", "loop1")]
     # AND a name that is not there is a usage error that tells those that are
     done = cli("diff", "--device-a", "sdx", a, a)
@@ -263,7 +240,7 @@ def test_two_recordings_only_differ(cli: Cli) -> None:
     # GIVEN a slowdown, recorded once a side  WHEN compared
     a = load(1)
     b = load(2, factor=1.5)
-    told = json.loads(cli("diff", "--json", a, b).out)
+    told = cli.json("diff", a, b)
     said = cli("diff", "--all", a, b).out
     # THEN as many lines say that they differ as figures do, none that it changed, and what to do
     lines = [line for line in said.splitlines() if line.rstrip().endswith("differs")]
@@ -282,7 +259,7 @@ def names_in(value: Any) -> set[str]:
 def test_the_json_is_documented(cli: Cli) -> None:
     # GIVEN docs/diff.md WHEN a comparison is made THEN every name in it is there
     text = DOC.read_text()
-    found = json.loads(cli("diff", "--json", SAMPLE, SAMPLE).out)
+    found = cli.json("diff", SAMPLE, SAMPLE)
     assert found["format"] == 2
     missing = {name for name in names_in(found) if f"`{name}`" not in text}
     assert not missing
@@ -309,13 +286,6 @@ def log(path: Path, name: str, beside: int, takes: int = 2) -> Path:
     return blame_logs.write(path / f"{name}.biotrail", ios, host=name)
 
 
-def compared(cli: Cli, *words: object) -> dict[str, Any]:
-    done = cli("diff", "--blame=process", "--json", *words)
-    assert done.status == 0
-    found: dict[str, Any] = json.loads(done.out)
-    return found
-
-
 def figures(found: dict[str, Any], victim: str) -> dict[str, dict[str, Any]]:
     [one] = [one for one in found["blame"] if one["victim"] == victim]
     return {figure["stage"]: figure for figure in one["figures"]}
@@ -325,7 +295,7 @@ def test_what_grew_because_of_whom(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a reader alone (but for a few writes), and one of whose reads four of ten are beside one
     a, b = log(tmp_path, "a", beside=0), log(tmp_path, "b", beside=4)
     # WHEN they are compared
-    found = compared(cli, a, b)
+    found = cli.json("diff", "--blame=process", a, b)
     app = figures(found, "app")
     # THEN the mean's growth is the culprit's, who is not there in A
     assert (app["Q2C"]["a"], app["Q2C"]["b"]) == (2 * MS, 3.6 * MS)
@@ -334,7 +304,7 @@ def test_what_grew_because_of_whom(tmp_path: Path, cli: Cli) -> None:
     assert app["behind backup"]["differs"] and not app["own service"]["differs"]
     assert app["behind backup"]["difference_low"] > 1 * MS
     # AND B's parts are those of blame, to the nanosecond
-    told = json.loads(cli("blame", "--by", "process", "--json", b).out)["victims"]
+    told = cli.json("blame", "--by", "process", b)["victims"]
     [mine] = [one for one in told if one["name"] == "app"]
     for part in mine["parts"]:
         name = f"behind {part['culprit']}" if part["culprit"] else part["kind"]
@@ -348,7 +318,9 @@ def test_what_grew_because_of_whom(tmp_path: Path, cli: Cli) -> None:
 
 def test_nothing_grows_between_equal_logs_or_unasked(tmp_path: Path, cli: Cli) -> None:
     # GIVEN two logs of one load WHEN they are compared THEN nobody made anything grow
-    found = compared(cli, log(tmp_path, "a", beside=2), log(tmp_path, "b", beside=2))
+    found = cli.json(
+        "diff", "--blame=process", log(tmp_path, "a", beside=2), log(tmp_path, "b", beside=2)
+    )
     assert found["blame"] and found["blame_by"] == "process"
     assert not any(one["differs"] for app in found["blame"] for one in app["figures"])
     # GIVEN two logs WHEN they are compared without blame THEN there is none
@@ -364,23 +336,11 @@ def test_runs_tell_who_made_it_grow(tmp_path: Path, cli: Cli) -> None:
         for name, beside in (("a", 0), ("b", 4))
     ]
     # WHEN they are compared by runs
-    found = compared(cli, *sides[0], "--", *sides[1])
+    found = cli.json("diff", "--blame=process", *sides[0], "--", *sides[1])
     # THEN the culprit's part changed, which is nothing in runs without it
     part = figures(found, "app")["behind backup"]
     assert found["by_runs"] and part["changed"] and part["a"] == 0
     assert part["b"] > 1 * MS
-
-
-def test_slots_are_widened_and_pooled(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN two logs a side, one of them so long that its slots are wider
-    short, long = log(tmp_path, "a", beside=4), log(tmp_path, "b", beside=4)
-    # WHEN sides of two logs are compared
-    found = compared(cli, short, log(tmp_path, "c", beside=0), "--", long)
-    # THEN a victim's parts still add up to its mean
-    for victim in found["blame"]:
-        whole, *parts = victim["figures"]
-        for side in "ab":
-            assert sum(one[side] for one in parts) == pytest.approx(whole[side])
 
 
 # biotrail diff of logs with the path: system calls by name, with intervals.
@@ -416,26 +376,6 @@ def call_figure(call: CallDiff, name: str, stage: str | None = None) -> Figure:
     [found] = [f for f in call.figures if (f.stage, f.name) == (stage, name)]
     assert found.of == "calls"
     return found
-
-
-def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
-    # GIVEN a log with calls  WHEN it is compared with itself
-    log = write(tmp_path / "a", 1)
-    [call] = diff_of(log, log).calls
-    [reported] = make_report(trace := Trace(log), trace.lifecycles()).calls
-    # THEN the figures are those of its report, and none differs
-    assert (call.call, call.io, call.count_a, call.count_b) == ("fsync", True, 2000, 2000)
-    for name in ("mean", "p50", "p90", "p99", "p99_9"):
-        assert call_figure(call, name, "all").a == pytest.approx(getattr(reported.time, name))
-    for part in reported.parts:
-        assert call_figure(call, "share", part.stage).a == pytest.approx(part.share)
-        assert call_figure(call, "mean", part.stage).a == pytest.approx(part.time.sum / 2000)
-    assert call_figure(call, "bios_per_call").a == 1
-    assert call_figure(call, "failed_per_call").a == 0
-    assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
-    shares = [f.a for f in call.figures if f.name == "share"]
-    assert sum(share for share in shares if share is not None) == pytest.approx(1)
-    assert all(f.difference == 0 for f in call.figures if f.difference is not None)
 
 
 def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
@@ -479,16 +419,6 @@ def test_calls_of_one_side_only(cli: Cli, tmp_path: Path) -> None:
     [fsync, read] = diff_of(log, write(tmp_path / "c", 4, 1.0, None, 17)).calls
     assert {fsync.call, read.call} == {"fsync", "pread64"}
     assert {f.why for f in (*fsync.figures, *read.figures)} == {"not in A", "not in B"}
-
-
-def test_several_recordings_as_one_side(tmp_path: Path) -> None:
-    # GIVEN two recordings as one side  WHEN they are pooled and compared
-    logs = [read_slots(Trace(write(tmp_path / str(seed), seed))) for seed in (1, 2)]
-    both = pooled(logs)
-    [call] = make_diff(both, both).calls
-    # THEN their calls are together
-    assert call.count_a == 4000
-    assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
 
 
 # biotrail diff by runs: what changed by more than runs of one load differ.
@@ -701,7 +631,7 @@ def logs(place: Path, seeds: Sequence[int], factor: float = 1.0, **header: Any) 
 def test_logs_of_several_runs(cli: Cli, tmp_path: Path) -> None:
     # GIVEN five runs a side, of which B's are 1.5 times as slow  WHEN compared
     a, b = logs(tmp_path, range(1, 6)), logs(tmp_path, range(6, 11), 1.5)
-    told = json.loads(cli("diff", "--json", *a, "--", *b).out)
+    told = cli.json("diff", *a, "--", *b)
     # THEN the leading figure changed, with the runs' geometric means and the truth in its interval
     assert told["by_runs"] and (told["a"]["runs"], told["b"]["runs"]) == (5, 5)
     [operation] = told["devices"][0]["operations"]
@@ -709,10 +639,7 @@ def test_logs_of_several_runs(cli: Cli, tmp_path: Path) -> None:
     assert mean["changed"] and mean["stage"] == "Q2C" and mean["p"] < 0.001
     assert mean["relative_low"] < 0.47 < mean["relative_high"]
     assert mean["b"] / mean["a"] == pytest.approx(1 + mean["relative"])
-    alone = [
-        json.loads(cli("diff", "--json", one, one).out)["devices"][0]["operations"][0]["figures"]
-        for one in a
-    ]
+    alone = [cli.json("diff", one, one)["devices"][0]["operations"][0]["figures"] for one in a]
     product = math.prod(figure["a"] for figures in alone for figure in figures if figure["leading"])
     assert mean["a"] == pytest.approx(product ** (1 / 5))
     assert operation["ios_a"] == 300
@@ -726,7 +653,7 @@ def test_logs_of_one_load_calibrate(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log a side, and four runs of one load  WHEN compared with these
     a, b, *equal = logs(tmp_path, range(1, 7))
     given = [f"--equal={one}" for one in equal]
-    told = json.loads(cli("diff", "--json", *given, a, b).out)
+    told = cli.json("diff", *given, a, b)
     # THEN figures are tested
     assert told["by_runs"] and told["equal"] == 4 and told["tested"] > 10
     assert "and 4 runs of one load" in cli("diff", *given, a, b).out
@@ -742,7 +669,7 @@ def test_options_that_differ_are_told(cli: Cli, tmp_path: Path) -> None:
     # THEN both are named
     assert "recorded differently: --stacks: A kernel and user; B no" in said
     assert "recorded differently: --files: A yes; B no" in said
-    told = json.loads(cli("diff", "--json", a, b).out)
+    told = cli.json("diff", a, b)
     assert {one["option"] for one in told["unlike_options"]} == {"--stacks", "--files"}
     # AND nothing of the kind where they are alike
     assert "recorded differently" not in cli("diff", a, a).out

@@ -2,7 +2,6 @@
 """Distributions and sums of I/Os: buckets, sketches, and compiled loops beside numpy."""
 
 import itertools
-import json
 import math
 import random
 from collections import Counter
@@ -90,12 +89,6 @@ def test_columns_widen_as_time_goes_on() -> None:
     assert not histogram.cells[:, columns.used :].any()
 
 
-def asked(done: Any) -> dict[str, Any]:
-    assert done.status == 0, done.err
-    found: dict[str, Any] = json.loads(done.out)
-    return found
-
-
 @pytest.mark.parametrize("stage", ["Q2C", "D2C", "Q2G", "I2D", "M2D"])
 def test_latencies_are_those_of_the_tables(cli: Cli, stage: str) -> None:
     # GIVEN the sample's tables
@@ -116,7 +109,7 @@ def test_latencies_are_those_of_the_tables(cli: Cli, stage: str) -> None:
                 op = "flush" if flush else trace.context.op_name(int(bios.opf[row]))
                 values.setdefault(op, []).append(took)
     # WHEN histograms of a stage are asked for
-    found = asked(cli("hist", "--json", "--stage", stage.lower(), "--in", "ns", SAMPLE))
+    found = cli.json("hist", "--stage", stage.lower(), "--in", "ns", SAMPLE)
     # THEN they count what stands there
     assert {h["operation"] for h in found["histograms"]} == set(values)
     for histogram in found["histograms"]:
@@ -172,7 +165,7 @@ def test_depth_is_what_every_pair_says() -> None:
 
 def test_sizes_choices_and_unknown_devices(cli: Cli) -> None:
     # GIVEN the sample / WHEN sizes are asked for, of one operation
-    found = asked(cli("hist", "--size", "--op", "read", "-d", "loop1", "--json", SAMPLE))
+    found = cli.json("hist", "--size", "--op", "read", "-d", "loop1", SAMPLE)
     # THEN only that is counted
     assert [(h["device"], h["operation"]) for h in found["histograms"]] == [("loop1", "read")]
     assert found["unit"] == "Kbytes"
@@ -184,7 +177,7 @@ def test_sizes_choices_and_unknown_devices(cli: Cli) -> None:
 
 def test_a_heat_map_has_all_that_its_histogram_has(cli: Cli) -> None:
     # GIVEN the sample / WHEN a heat map is asked for
-    found = asked(cli("hist", "--heatmap", "--json", SAMPLE))
+    found = cli.json("hist", "--heatmap", SAMPLE)
     # THEN its cells add up to the buckets
     assert found["columns"]["width_ns"] > 0
     for histogram in found["histograms"]:
@@ -220,7 +213,7 @@ def test_one_pass_is_enough_for_a_pipe(cli: Cli, tmp_path: Path) -> None:
     for options in ((), ("--size",), ("--depth",), ("--heatmap",)):
         done = cli("hist", *options, empty)
         assert (done.status, done.out[:6]) == (0, "no I/O"), options
-        assert asked(cli("hist", *options, "--json", empty))["histograms"] == []
+        assert cli.json("hist", *options, empty)["histograms"] == []
 
 
 @pytest.mark.parametrize(
@@ -253,7 +246,7 @@ def test_every_whole_step_is_taken(cli: Cli, step: str) -> None:
     # GIVEN a step of whole microseconds, which a float of seconds cannot always hold
     width = round(float(step[:-2]) * (1000 if step.endswith("ms") else 1))
     # WHEN it is the width of buckets  THEN each is as wide as that
-    done = asked(cli("hist", "--linear", step, "--json", SAMPLE))
+    done = cli.json("hist", "--linear", step, SAMPLE)
     buckets = [bucket for one in done["histograms"] for bucket in one["buckets"]]
     assert {b["to"] - b["from"] for b in buckets if b["to"] is not None} == {width - 1}
 

@@ -2,7 +2,6 @@
 """What the recorder's own programs took of the stages: told, and no change of the load."""
 
 import csv
-import json
 import math
 import random
 from collections.abc import Mapping, Sequence
@@ -62,7 +61,7 @@ def test_the_report_tells_it_beside_the_stage(cli: Cli, tmp_path: Path) -> None:
         cli("report", "--by", "process", a).out.split()
     )
     # AND every stage of JSON and CSV has it, and figures are as they were
-    [read] = json.loads(cli("report", "--json", a).out)["devices"][0]["operations"]
+    [read] = cli.json("report", a)["devices"][0]["operations"]
     of = {stage["stage"]: stage for stage in read["stages"]}
     assert {name: one["recorder_ns"] for name, one in of.items()} == {
         "Q2G": 3600,
@@ -80,7 +79,7 @@ def test_the_first_sentence_tells_it_where_it_is_known(cli: Cli, tmp_path: Path)
     # GIVEN reads whose time is mostly Q2G, and that mostly the program at Q
     a = log(tmp_path / "a.biotrail", served=1.0, queued=40.0, programs={"Q": (100, 3_200_000)})
     # WHEN they are reported THEN the sentence that blames Q2G says so
-    found = json.loads(cli("report", "--json", a).out)["verdict"]
+    found = cli.json("report", a)["verdict"]
     [main] = [one for one in found if one["rule"] == "main-part"]
     assert "; about 80 % of that part is the recorder's own programs" in main["sentence"]
     assert main["figures"]["recorder_share"] == pytest.approx(0.8, rel=0.02)
@@ -114,7 +113,7 @@ def compared(cli: Cli, place: Path, a: dict[str, Any], b: dict[str, Any]) -> dic
                 for n in range(1, 6)
             ]
         )
-    told = json.loads(cli("diff", "--json", *sides[0], "--", *sides[1]).out)
+    told = cli.json("diff", *sides[0], "--", *sides[1])
     found: dict[str, Any] = {}
     for one in told["devices"][0]["operations"][0]["figures"]:
         if one["of"] == "bios":

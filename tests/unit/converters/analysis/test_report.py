@@ -33,7 +33,7 @@ from biotrail.converters.lifecycles.operations import CLEARED
 from biotrail.converters.lifecycles.windows import restricted
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.text.report import verdict
-from tests.scenarios import cases, stacks
+from tests.scenarios import stacks
 from tests.scenarios.tools import Tables, events_of, read
 from tests.support import captures
 from tests.support.cli_runner import Cli
@@ -260,25 +260,6 @@ def test_flushes_and_who_shared_them() -> None:
     assert reporter is not None
     assert sum(flush.waits for flush in reporter.flushes.by_dev.values())
     assert not [d for d in reporter.finish(trace).devices if d.flushes]
-
-
-def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
-    # GIVEN three fsyncs, of which the later two share a flush
-    path = tmp_path / "log.biotrail"
-    captures.write_log(path, events_of(cases.SHARED_FLUSHES.given))
-    # WHEN they are reported on
-    _, report = both(path)
-    [device] = report.devices
-    flushes = device.flushes
-    # THEN it says so
-    assert flushes is not None
-    assert (flushes.requests, flushes.waits, flushes.unmatched) == (2, 3, 0)
-    assert flushes.shared == {1: 1, 2: 1}
-    assert flushes.bios_per_request == 1.5
-    # AND they are flushes, not writes of nothing
-    assert [o.bios.name["operation"] for o in device.operations] == ["flush"]
-    [stage] = device.total.bios.stages
-    assert (stage.stage, stage.share, stage.time.count) == ("flush", 1.0, 3)
 
 
 def test_io_told_after_its_interval_was_closed_is_counted() -> None:

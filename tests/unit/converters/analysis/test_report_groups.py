@@ -222,7 +222,7 @@ READS = [n for n in (*CGROUPS, UNKNOWN_CGROUP) for _ in range(n)]
 
 
 def groups(cli: Cli, log: Path, by: str, *more: str) -> list[Mapping[str, Any]]:
-    told: dict[str, Any] = json.loads(cli("report", "--json", "--by", by, *more, log).out)
+    told: dict[str, Any] = cli.json("report", "--by", by, *more, log)
     found: list[Mapping[str, Any]] = told["groups"]
     return found
 
@@ -297,15 +297,6 @@ def test_ios_are_grouped_by_what_their_cgroup_is(
     assert len(found) == len(expected)
 
 
-def test_intervals_have_each_group_once(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a container with two cgroups / WHEN there is a time series by container
-    log = named_logs.write(tmp_path / "x.biotrail", [4, 5, 4, 5], CGROUPS, NAMES)
-    told = json.loads(cli("report", "--json", "--by", "container", "--interval", "1s", log).out)
-    # THEN the container is one group
-    (interval,) = told["intervals"]
-    assert [(one["container"], one["ios"]) for one in interval["groups"]] == [("web", 4)]
-
-
 def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
     # WHEN the log is reported
     text = cli("report", cgroups_log).out
@@ -329,7 +320,7 @@ def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
     firsts = [line.split()[0] for line in by.splitlines()[2:] if line.strip()]
     assert {"web", "nginx", "vm", B[:12], "(none)", "(unknown)"} <= set(firsts)
     # AND JSON and CSV have path, id and what they are
-    told = json.loads(cli("report", "--json", cgroups_log).out)
+    told = cli.json("report", cgroups_log)
     web = next(one for one in told["cgroups"] if one["cgroup_id"] == 7)
     assert web["cgroup"] == CGROUPS[7]
     assert (web["container"], web["pod"], web["namespace"]) == ("nginx", "web-0", "shop")
@@ -350,14 +341,6 @@ def test_tables_have_columns(tmp_path: Path) -> None:
         (CGROUPS[7], None, "nginx", C, "web-0", "shop"),
         ("id 99", None, None, None, None, None),
     ]
-
-
-def test_a_log_without_names_has_those_of_its_paths(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log of an older recorder / WHEN its containers are read / THEN ids stand for names
-    log = named_logs.write(tmp_path / "x.biotrail", [4, 7], CGROUPS)
-    found = groups(cli, log, "container")
-    assert [(one["container"], one["container_id"]) for one in found] == [(None, A), (None, C)]
-    assert [one["pod_uid"] for one in groups(cli, log, "pod")] == [None, UID]
 
 
 @pytest.mark.parametrize(
@@ -460,7 +443,7 @@ def titles_log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 
 def test_machines_have_name_and_title(cli: Cli, titles_log: Path, tmp_path: Path) -> None:
     # WHEN read by programs / THEN the thread's name stays what it was, beside the title
-    told = json.loads(cli("report", "--json", "--by", "process", titles_log).out)
+    told = cli.json("report", "--by", "process", titles_log)
     for group in (told["processes"][0], told["groups"][0]):
         assert (group["process"], group["pid"], group["title"]) == ("reader", 42, TITLE)
     rows = csv.DictReader(io.StringIO(cli("report", "--csv", titles_log).out))
@@ -496,7 +479,7 @@ def test_tables_and_traces_have_it(cli: Cli, tmp_path: Path) -> None:
 def test_slow_ios_and_calls_have_it(cli: Cli, titles_log: Path, tmp_path: Path) -> None:
     # WHEN the slowest I/Os are asked for / THEN they are of what the process calls itself
     assert f"{TITLE} (42)" in cli("slow", titles_log).out
-    told = json.loads(cli("slow", "--json", titles_log).out)["ios"][0]["io"]
+    told = cli.json("slow", titles_log)["ios"][0]["io"]
     assert (told["comm"], told["title"]) == ("reader", TITLE)
     # GIVEN a call with a wait
     path = PathLog()
@@ -507,7 +490,7 @@ def test_slow_ios_and_calls_have_it(cli: Cli, titles_log: Path, tmp_path: Path) 
     calls = path.write(tmp_path / "calls.biotrail", (), ALL_PARTS, {"titles": TITLES})
     # WHEN it is shown, and as tables / THEN they have it, too
     assert f"{TITLE} (42)" in cli("slow", "--calls", calls).out
-    told = json.loads(cli("slow", "--calls", "--json", calls).out)["calls"][0]["call"]
+    told = cli.json("slow", "--calls", calls)["calls"][0]["call"]
     assert (told["comm"], told["title"]) == ("reader", TITLE)
     for table in (biotrail.open(calls).calls, biotrail.open(calls).waits):
         assert table.select(["comm", "title", "file_was"]).to_pylist() == [
@@ -647,7 +630,7 @@ def test_files_are_groups_by_path_inode_and_directory(cli: Cli, journals: Path) 
         (None, "not known", None, 0, 1),
     ]
     # AND so it is in the list of files, and in the text
-    assert json.loads(cli("report", "--json", journals).out)["files"] == found
+    assert cli.json("report", journals)["files"] == found
     assert f"/srv/db/base-journal ({AGAIN} inodes)" in cli("report", journals).out
     # GIVEN the same log WHEN it is reported by inode
     found = groups(cli, journals, "inode")
@@ -701,7 +684,7 @@ def test_a_name_that_comes_late_counts_for_all_of_its_file(tmp_path: Path, by: s
 
 def drivers(cli: Cli, path: Path) -> dict[str, Any]:
     """The device's drivers in the report's JSON, by name."""
-    [device] = json.loads(cli("report", "--json", path).out)["devices"]
+    [device] = cli.json("report", path)["devices"]
     return {one["driver"]: one for one in device["drivers"]}
 
 
@@ -773,23 +756,3 @@ def test_what_has_no_steps_is_counted_or_left_out(cli: Cli, tmp_path: Path) -> N
     assert drivers(cli, path) == {}
     row = json.loads(cli("export", "--what", "requests", "--format", "jsonl", path).out)
     assert row.get("driver") is None
-
-
-def test_the_table_of_requests_has_them(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same requests WHEN they are exported
-    path = sample().write(tmp_path / "x.biotrail")
-    lines = cli("export", "--what", "requests", "--format", "jsonl", path).out.splitlines()
-    rows = sorted((json.loads(line) for line in lines), key=lambda row: row["issue_ns"])
-    # THEN each has its driver's times and counts, null where there is none
-    names = ("begun", "answered", "finished")
-    times = [[row.get(f"driver_{name}_ns") for name in names] for row in rows]
-    assert times == [
-        [START + 995, START + 1700, START + 1900],
-        [START + 3100, START + 3950, None],
-        [START + 5400, START + 5800, None],
-        [None, None, None],
-    ]
-    assert [row.get("driver") for row in rows] == ["nvme", "scsi", "loop", None]
-    assert [row.get("driver_errors") for row in rows] == [None, 2, None, None]
-    assert [row.get("driver_timeouts") for row in rows] == [None, 1, None, None]
-    assert [(row.get("sq_head"), row.get("sq_tail")) for row in rows[:2]] == [(4, 7), (None, None)]

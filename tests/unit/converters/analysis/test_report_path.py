@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from biotrail.converters.analysis.report.calls import CallsByGroup
 from biotrail.converters.analysis.report.report import Reporter
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import STATE_IO_WAIT
@@ -28,11 +27,6 @@ from tests.support.path_logs import (
     PathLog,
 )
 from tests.support.stack_logs import START
-
-
-def report_of(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli("report", "--json", *options, log).out)
-    return found
 
 
 @pytest.fixture
@@ -56,7 +50,7 @@ def database(tmp_path: Path) -> Path:
 
 def test_calls_by_name_as_json_text_and_csv(cli: Cli, database: Path) -> None:
     # GIVEN a log with timed calls  WHEN its report is asked for
-    calls = report_of(cli, database)["calls"]
+    calls = cli.json("report", database)["calls"]
     # THEN those with I/O come first, and each has its count, errors, bytes and time
     names = ("call", "io", "count", "failed", "errors", "bytes", "bios")
     assert [tuple(call[name] for name in names) for call in calls] == [
@@ -102,7 +96,7 @@ def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
     note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
     path = log.write(tmp_path / "x.biotrail", notes={"call_timing": note})
     # WHEN it is reported  THEN it says until when
-    assert report_of(cli, path)["calls_until_ns"] == START + 700_100
+    assert cli.json("report", path)["calls_until_ns"] == START + 700_100
     assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
 
 
@@ -112,7 +106,7 @@ def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> 
     log.bio(100, 200, call=None)
     path = log.write(tmp_path / "x.biotrail", path=None)
     # THEN there is no call, no completion, and grouping by calls says what to do
-    found = report_of(cli, path)
+    found = cli.json("report", path)
     assert found["calls"] == []
     assert [device["completions"] for device in found["devices"]] == [[]]
     assert "Calls" not in cli("report", path).out
@@ -123,7 +117,7 @@ def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> 
     # GIVEN calls and waits of a log without the part  WHEN it is reported
     log = sample().write(tmp_path / "log", (), ("time", "wait"), NOTES)
     # THEN there is no table of reasons
-    assert report_of(cli, log)["waits"] == []
+    assert cli.json("report", log)["waits"] == []
     assert "What calls waited for" not in cli("report", log).out
 
 
@@ -169,23 +163,9 @@ def test_calls_by_group(
     assert [(one.name[key], one.call, one.count, one.time.sum) for one in found] == expected
 
 
-def test_calls_by_group_can_be_reported_again(
-    two_groups: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # GIVEN calls by process, where all codes stand for one group
-    trace = Trace(two_groups)
-    calls = CallsByGroup(trace.context, "process")
-    for window in trace.lifecycles():
-        calls.add(window, window.path)
-    one = min(code for code, _ in calls._figures)
-    monkeypatch.setattr(calls._key, "canonical", lambda _code: one)
-    # WHEN they are reported twice  THEN the figures are the same
-    assert calls.reports() == calls.reports()
-
-
 def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None:
     # GIVEN the same  WHEN it is reported by process
-    found = report_of(cli, two_groups, "--by", "process")
+    found = cli.json("report", two_groups, "--by", "process")
     # THEN JSON has each group with its calls' figures, as `calls` has them
     first = found["call_groups"][0]
     assert (first["process"], first["pid"], first["call"]) == ("cp", 43, "fsync")
@@ -201,8 +181,8 @@ def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None
     rows = [(x["process"], x["call"], x["ios"]) for x in lines if x["section"] == "call groups"]
     assert rows[0] == ("cp", "fsync", "1")
     # AND without --by, or by what calls have not, there is none
-    assert report_of(cli, two_groups)["call_groups"] == []
-    assert report_of(cli, two_groups, "--by", "device")["call_groups"] == []
+    assert cli.json("report", two_groups)["call_groups"] == []
+    assert cli.json("report", two_groups, "--by", "device")["call_groups"] == []
 
 
 @pytest.fixture
@@ -295,7 +275,7 @@ def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path
     log.waits_alone(4000, 4100, 4110, number=IO_URING_ENTER, state=1 | STATE_IO_WAIT)
     # WHEN what they waited for is read
     made = log.write(tmp_path / "log", (), WITH_REASONS, NOTES, files={})
-    found = {one["call"]: one for one in report_of(cli, made)["waits"]}
+    found = {one["call"]: one for one in cli.json("report", made)["waits"]}
     # THEN each has its row, and that of page faults how much is for files that are not known
     assert {name: (one["sum_ns"], one["no_file_ns"]) for name, one in found.items()} == {
         "page fault": (500, 400),
@@ -311,10 +291,32 @@ def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path
     assert "this wait of page fault took 410 ns" in slow
 
 
+@pytest.mark.parametrize("cuts", [(), (250, 1300, 1450, 1600)])
+def test_waits_are_by_call_and_reason(cli: Cli, tmp_path: Path, cuts: tuple[int, ...]) -> None:
+    # GIVEN calls that wait, their waits in the same part of the log or in one before
+    report = cli.json("report", sample().write(tmp_path / "log", cuts, WITH_REASONS, NOTES))
+    # WHEN what they waited for is read
+    found = {(w["call"], w["reason"]): w for w in report["waits"]}
+    # THEN each name and reason has its waits, but for the call that has not returned
+    assert {key: (w["count"], w["sum_ns"], w["own_io_ns"]) for key, w in found.items()} == {
+        ("fsync", "journal commit"): (2, 700, 0),
+        ("fsync", "page read"): (1, 200, 200),
+        ("pread64", "page read"): (1, 100, 0),
+        ("pread64", "unknown"): (1, 50, 0),
+    }
+    # AND its share of the time of these calls, the longest first
+    assert found["fsync", "journal commit"]["share"] == round(700 / 1800, 6)
+    assert [w["sum_ns"] for w in report["waits"]] == [700, 200, 100, 50]
+    assert report["waits_dropped"] == 0
+    # AND what they waited adds up to what their calls were blocked for I/O
+    parts = {p["part"]: p["sum_ns"] for c in report["calls"] for p in c["parts"]}
+    assert sum(w["own_io_ns"] for w in report["waits"]) == parts["own_io"]
+
+
 def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) -> None:
     # GIVEN two commits and the waits for them  WHEN they are reported
     log = sample().write(tmp_path / "log", (), WITH_REASONS, NOTES)
-    report = report_of(cli, log)
+    report = cli.json("report", log)
     (journal,) = report["commits"]
     # THEN there is how many, how long, who waited, and the phases, which add up
     assert (journal["commits"], journal["waits"]) == (2, 2)
@@ -328,22 +330,6 @@ def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) 
         assert words in text
     lines = [line.split(",") for line in table.splitlines()]
     assert {line[1].strip('"') for line in lines} >= {"waits", "commits"}
-
-
-def test_threads_without_io_have_their_calls(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a thread that waited in a call and queued nothing  WHEN it alone is reported
-    log = PathLog()
-    log.task(42, b"db")
-    log.task(43, b"writer")
-    log.bio(1150, 1400, call=FSYNC, entry=1100)
-    log.waits(100, 200, 500, 510, 43, stack=8)
-    log.returns(100, 1000, 43, blocked=300, runnable=10, waits=1)
-    path = log.write(tmp_path / "log", (), WITH_REASONS, NOTES)
-    text = cli("report", "--comm", "writer", path).out
-    # THEN its calls and waits are there
-    assert "0 bios" in text
-    assert "Calls that queued I/O or waited, from entry to return" in text
-    assert "page read" in text
 
 
 # NOWAIT tries that failed at once stand beside the I/Os, in every answer.
@@ -377,13 +363,9 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def told(cli: Cli, *arguments: str | Path) -> Any:
-    return json.loads(cli(*arguments).out)
-
-
 def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN it is reported on
-    report = told(cli, "report", "--json", log)
+    report = cli.json("report", log)
     total = report["total"]
     # THEN the try is none of the I/Os, has no bytes, no latency, no stage, and is no failure
     assert (total["ios"], total["bytes"], total["done_bytes"]) == (3, 144 * 512, 128 * 512)
@@ -411,21 +393,21 @@ def test_a_report_counts_tries_beside_the_ios(cli: Cli, log: Path) -> None:
 def test_tries_are_no_latencies_no_failures_and_compared(cli: Cli, log: Path) -> None:
     # GIVEN a log with a try WHEN latencies and sizes are counted
     for measure in ((), ("--size",)):
-        found = told(cli, "hist", *measure, "--json", log)
+        found = cli.json("hist", *measure, log)
         # THEN it is told, and in no histogram
         assert found["tries"] == 1
         assert sum(one["count"] for one in found["histograms"]) == 3
     assert "1 failed NOWAIT attempt (AGAIN) left out" in cli("hist", log).out
     # GIVEN a log with a try WHEN what failed is asked for
-    found = told(cli, "slow", "--failed", "--json", log)
+    found = cli.json("slow", "--failed", log)
     # THEN the try is not among it, but counted
     assert [one["io"]["status"] for one in found["ios"]] == ["IOERR", "AGAIN"]
     assert (found["counts"]["ios"], found["counts"]["tries"]) == (3, 1)
     assert "1 failed NOWAIT attempt" in cli("slow", log).out
     # AND a cut of failures is the same I/Os
-    assert told(cli, "report", "--failed", "--json", log)["total"]["ios"] == 2
+    assert cli.json("report", "--failed", log)["total"]["ios"] == 2
     # GIVEN a log with a try WHEN it is compared THEN tries are a figure of their own
-    found = told(cli, "diff", "--json", log, log)
+    found = cli.json("diff", log, log)
     [device] = found["devices"]
     [writes] = [one for one in device["operations"] if one["operation"] == "write"]
     tries = [one for one in writes["figures"] if one["name"] == "tries_per_io"]

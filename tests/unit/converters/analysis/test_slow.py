@@ -2,7 +2,6 @@
 """slow: which I/Os, their events, and what was in their way."""
 
 import io
-import json
 import random
 import stat
 from bisect import bisect_right
@@ -39,7 +38,7 @@ from tests.simulation.loads import history
 from tests.simulation.model import Bio, History
 from tests.simulation.truth import Truth
 from tests.support import captures
-from tests.support.cli_runner import Cli, Done
+from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT, SAMPLE
 from tests.support.perfetto_check import read
 from tests.support.site_logs import FOLLOW, SiteLog
@@ -51,19 +50,13 @@ def flood(tmp_path: Path) -> Path:
     return captures.write_log(tmp_path / "flood.biotrail", events_of(FLOOD))
 
 
-def ios(done: Done) -> list[dict[str, Any]]:
-    assert done.status == 0, done.err
-    found: list[dict[str, Any]] = json.loads(done.out)["ios"]
-    return found
-
-
 def tasks(group: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
     return group["ios"], group["bytes"], group["tasks"]
 
 
 def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
     # GIVEN a read that a scheduler holds back behind writes / WHEN it is asked for
-    [slow] = ios(cli("slow", "--op", "read", "--json", flood))
+    [slow] = cli.json("slow", "--op", "read", flood)["ios"]
     # THEN the stage is named
     longest = max(slow["io"]["stages"], key=lambda span: span["ns"])
     assert (longest["stage"], longest["ns"]) == ("I2D", 877_000)
@@ -107,12 +100,12 @@ def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
 
 def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     # GIVEN a log / WHEN few, or only slow ones are asked for
-    found = ios(cli("slow", "--json", flood))
+    found = cli.json("slow", flood)["ios"]
     # THEN they come in the order of their latency
     assert [slow["io"]["latency_ns"] for slow in found] == [1_000_000, 980_000, 880_000, 50_000]
-    assert ios(cli("slow", "--top", "2", "--json", flood)) == found[:2]
-    assert ios(cli("slow", "--over", "900us", "--json", flood)) == found[:2]
-    counts = json.loads(cli("slow", "--top", "1", "--over", "60us", "--json", flood).out)["counts"]
+    assert cli.json("slow", "--top", "2", flood)["ios"] == found[:2]
+    assert cli.json("slow", "--over", "900us", flood)["ios"] == found[:2]
+    counts = cli.json("slow", "--top", "1", "--over", "60us", flood)["counts"]
     assert (counts["ios"], counts["matching"], counts["under_way"]) == (4, 3, 0)
     assert (counts["without_latency"], counts["tries"]) == (0, 0)
     # GIVEN a log / WHEN a line for each is asked for / THEN it has the stage that took the time
@@ -151,7 +144,7 @@ def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
 
     log = captures.write_log(tmp_path / "a.biotrail", events_of(PLUGGED_WRITES.given))
     # WHEN the slowest is asked for
-    [slow] = ios(cli("slow", "--top", "1", "--json", log))
+    [slow] = cli.json("slow", "--top", "1", log)["ios"]
     # THEN the others of its request are with it
     assert [mate["sector"] for mate in slow["mates"]] == list(range(8, 64, 8))
     assert [(r["bios"], r["tag"]) for r in slow["requests"]] == [(8, 7)]
@@ -161,7 +154,7 @@ def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
         tmp_path / "a.biotrail", captures.load("partial-completion-error-loop")
     )
     # WHEN failed I/Os are asked for / THEN it is found, with what it did complete
-    found = ios(cli("slow", "--failed", "--json", log))
+    found = cli.json("slow", "--failed", log)["ios"]
     assert {slow["io"]["status"] for slow in found} == {"IOERR"}
     assert "ended with IOERR" in cli("slow", "--failed", log).out
 
@@ -172,7 +165,7 @@ def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> No
     header = {"devices": devices_with(case.devices)}
     log = captures.write_log(tmp_path / "a.biotrail", events_of(case.given), header)
     # WHEN the slow ones are asked for
-    found = ios(cli("slow", "--json", log))
+    found = cli.json("slow", log)["ios"]
     # THEN lower ones are with their parent alone, with stages of their own
     numbers = [slow["io"]["number"] for slow in found]
     below = [child for slow in found for child in slow["children"]]
@@ -181,7 +174,7 @@ def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> No
     for child in below:
         assert sum(span["ns"] for span in child["stages"]) == child["latency_ns"]
     # AND a lower device that is asked for has its own, with their parent
-    lower = ios(cli("slow", "-d", below[0]["device"], "--json", log))
+    lower = cli.json("slow", "-d", below[0]["device"], log)["ios"]
     assert lower[0]["parents"][0]["number"] in numbers
 
 
@@ -191,7 +184,7 @@ def test_what_had_not_ended_counts_with_what_it_waited(cli: Cli, tmp_path: Path)
     more = "5000 Q R 64+8 bio=2\n5001 G R 64+8 bio=2\n"
     log = captures.write_log(tmp_path / "a.biotrail", events_of(text + more))
     # WHEN the slowest is asked for
-    slow = ios(cli("slow", "--json", log))[0]
+    slow = cli.json("slow", log)["ios"][0]
     # THEN it is that one, marked, and where it is
     assert slow["io"]["under_way"]
     assert slow["io"]["latency_ns"] is None
@@ -211,7 +204,7 @@ def test_what_hangs_comes_first(cli: Cli, tmp_path: Path) -> None:
         text = f"{read}{events}4000000 Q R 128+8 bio=3\n"
         log = captures.write_log(tmp_path / "a.biotrail", events_of(text))
         # WHEN the slowest one is asked for THEN it is what hangs, if it does for a second
-        found = ios(cli("slow", "--json", "--top", "1", log))
+        found = cli.json("slow", "--top", "1", log)["ios"]
         assert [slow["io"]["operation"] for slow in found] == [first]
 
 
@@ -224,7 +217,7 @@ def test_bad_input_and_empty_choices_are_said(cli: Cli, flood: Path, tmp_path: P
     assert cli("slow", "--over", "1000000000s", flood).status == 0
     assert cli("slow", "--failed", flood).out == "no failed I/O among 4 I/Os\n"
     assert cli("slow", empty).out == "no I/O among 0 I/Os\n"
-    assert ios(cli("slow", "--json", empty)) == []
+    assert cli.json("slow", empty)["ios"] == []
     # AND no trace is written
     out = tmp_path / "no.pftrace"
     assert cli("slow", empty, "-o", out).status == 0
@@ -262,7 +255,7 @@ def test_the_log_s_end_is_in_the_last_stage_alone(
     known = [line for line in lines if int(line.split()[0]) <= int(until)]
     log = captures.write_log(tmp_path / "a.biotrail", events_of("\n".join(known)))
     # WHEN it is shown
-    [slow] = [one for one in ios(cli("slow", "--json", log)) if one["io"]["operation"] == "write"]
+    [slow] = [one for one in cli.json("slow", log)["ios"] if one["io"]["operation"] == "write"]
     # THEN its last stage is what it was in when the log ended, also if that began just then
     stages = slow["io"]["stages"]
     assert stages[-1]["stage"] == stage
@@ -279,14 +272,14 @@ def test_the_trace_holds_what_was_around(cli: Cli, tmp_path: Path) -> None:
     # GIVEN the sample / WHEN the slowest are written as a trace
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
     out = tmp_path / "slow.pftrace"
-    [slow] = ios(cli("slow", "--top", "1", "--json", "--margin", "1ms", "-o", out, SAMPLE))
+    [slow] = cli.json("slow", "--top", "1", "--margin", "1ms", "-o", out, SAMPLE)["ios"]
     # THEN it is private, and holds that I/O and others
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     trace = perfetto.Trace()
     trace.ParseFromString(out.read_bytes())
     numbers = set(_numbers(trace))
     assert slow["io"]["number"] in numbers
-    whole = json.loads(cli("info", "--json", SAMPLE).out)["account"]["bios"]
+    whole = cli.json("info", SAMPLE)["account"]["bios"]
     assert 10 < len(numbers) < sum(whole.values())
     # AND with any margin, all of the log's are
     assert (
@@ -314,7 +307,7 @@ def _numbers(trace: Any) -> Any:
 def test_the_page_names_every_key_of_json(cli: Cli, flood: Path) -> None:
     # GIVEN what --json prints / WHEN its keys are looked up / THEN docs/slow.md has each
     page = (ROOT / "docs" / "slow.md").read_text(encoding="utf-8")
-    found = json.loads(cli("slow", "--json", flood).out)
+    found = cli.json("slow", flood)
     for group in ("operations", "tasks"):
         found["ios"][1]["surroundings"]["ahead"][group] = {}
     missing = sorted(key for key in _keys(found["ios"][1]) | set(found) if f"`{key}`" not in page)
@@ -400,7 +393,7 @@ def test_a_request_that_the_driver_gives_back_is_named(cli: Cli, tmp_path: Path)
     assert line.endswith("was given back by the driver, and waited to be issued again")
     assert "    2 requeues\n" in said
     # AND the report has the stage and the count
-    [device] = json.loads(cli("report", "--json", log).out)["devices"]
+    [device] = cli.json("report", log)["devices"]
     assert device["events"]["requeues"] == 2
     [read] = device["operations"]
     stages = {stage["stage"]: stage for stage in read["stages"]}
@@ -435,7 +428,7 @@ def written(path: Path, follow: FollowFacts | None = FOLLOW) -> Path:
 def test_each_io_has_the_tree_of_its_own_request(cli: Cli, tmp_path: Path) -> None:
     # GIVEN slow I/Os, of which one was not followed  WHEN they are shown with functions
     log = written(tmp_path / "log")
-    told = ios(cli("slow", "--functions", "--json", log))
+    told = cli.json("slow", "--functions", log)["ios"]
     # THEN each one has its request's lives, and the functions of these with their times
     assert [[one["life"] for one in io["followed"]] for io in told] == [[], [2], [3]]
     assert told[0]["functions"] == []
@@ -444,7 +437,7 @@ def test_each_io_has_the_tree_of_its_own_request(cli: Cli, tmp_path: Path) -> No
     nodes = [(n["name"], n["end_ns"] - n["begin_ns"]) for c in life["contexts"] for n in c["nodes"]]
     assert nodes == [("blk_mq_start_request", 15), ("blk_mq_end_request", 20)]
     # AND without the option there are only the lives' numbers
-    assert all("functions" not in io for io in ios(cli("slow", "--json", log)))
+    assert all("functions" not in io for io in cli.json("slow", log)["ios"])
     # AND `info` says how many of the lives are requests
     assert "2 of 3 lives joined with a recorded request" in cli("info", log).out
 

@@ -22,11 +22,6 @@ from tests.support.path_logs import FSYNC, MS, PREAD, WRITE, PathLog
 from tests.support.stack_logs import DEV, START
 
 
-def slow(cli: Cli, log: Path, *options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(cli("slow", "--calls", "--json", *options, log).out)
-    return found
-
-
 def names(found: dict[str, Any]) -> list[str]:
     return [slow["call"]["call"] for slow in found["calls"]]
 
@@ -99,21 +94,26 @@ def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
 
 def test_calls_are_chosen_and_told(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN calls are chosen in several ways  THEN those are found
-    assert names(slow(cli, database)) == ["fsync", "pread64", "pread64", "pread64"]
-    assert names(slow(cli, database, "-n", "2")) == ["fsync", "pread64"]
-    assert names(slow(cli, database, "--over", "1ms")) == ["fsync"]
-    failed = slow(cli, database, "--failed")
+    assert names(cli.json("slow", "--calls", database)) == [
+        "fsync",
+        "pread64",
+        "pread64",
+        "pread64",
+    ]
+    assert names(cli.json("slow", "--calls", database, "-n", "2")) == ["fsync", "pread64"]
+    assert names(cli.json("slow", "--calls", database, "--over", "1ms")) == ["fsync"]
+    failed = cli.json("slow", "--calls", database, "--failed")
     assert [one["call"]["error"] for one in failed["calls"]] == ["EIO"]
     expected = {"calls": 4, "waits": 0, "matching": 1, "without_entry": 0, "without_io": 0}
     assert failed["counts"] == expected
-    assert names(slow(cli, database, "--op", "read")) == ["pread64"] * 3
-    assert names(slow(cli, database, "--comm", "x")) == []
-    assert names(slow(cli, database, "--to", "500us")) == ["pread64"] * 3
+    assert names(cli.json("slow", "--calls", database, "--op", "read")) == ["pread64"] * 3
+    assert names(cli.json("slow", "--calls", database, "--comm", "x")) == []
+    assert names(cli.json("slow", "--calls", database, "--to", "500us")) == ["pread64"] * 3
     # AND sorted by bytes the failed read and the fsync come last
-    by_bytes = slow(cli, database, "--sort", "bytes")
+    by_bytes = cli.json("slow", "--calls", database, "--sort", "bytes")
     assert [one["call"]["bytes"] for one in by_bytes["calls"]] == [4096, 4096, 0, 0]
     # AND arguments are those given
-    [read] = slow(cli, database, "--op", "read", "-n", "1")["calls"]
+    [read] = cli.json("slow", "--calls", database, "--op", "read", "-n", "1")["calls"]
     assert [read["call"][key] for key in ("fd", "offset", "length")] == [3, 16384, 4096]
     # GIVEN the same  WHEN the slowest calls are printed
     text = cli("slow", "--calls", "-n", "2", database).out
@@ -141,7 +141,7 @@ def test_calls_with_more_than_is_kept(cli: Cli, tmp_path: Path) -> None:
     log.returns(0, MS, number=162, result=0, blocked=2611, queued=MOST_BIOS + 6, waits=255)
     path = log.write(tmp_path / "x.biotrail")
     # WHEN it is asked for
-    [found] = slow(cli, path)["calls"]
+    [found] = cli.json("slow", "--calls", path)["calls"]
     # THEN the rest is counted, and the longest are there
     assert (len(found["bios"]), found["bios_left_out"]) == (MOST_BIOS, 6)
     assert found["bio_bytes"] == 4096 * (MOST_BIOS + 6)
@@ -174,7 +174,7 @@ def test_a_wait_for_the_journal(cli: Cli, tmp_path: Path) -> None:
     parts = ("call", "time", "wait", "fs")
     path = log.write(tmp_path / "x.biotrail", (), parts, {"stacks": stacks})
     # WHEN it is asked for
-    [found] = slow(cli, path)["calls"]
+    [found] = cli.json("slow", "--calls", path)["calls"]
     # THEN each wait has its reason and stack, and the one for the commit has its transaction
     waits = [(w["reason"], w["commit"], w["commit_device"], w["stack"]) for w in found["waits"]]
     assert waits == [
@@ -207,7 +207,7 @@ def test_logs_with_less_than_all_calls_say_so(cli: Cli, tmp_path: Path) -> None:
     note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
     path = log.write(tmp_path / "x.biotrail", notes={"call_timing": note})
     # WHEN calls are asked for  THEN that is said
-    assert slow(cli, path)["calls_until_ns"] == START + 700_100
+    assert cli.json("slow", "--calls", path)["calls_until_ns"] == START + 700_100
     assert "(--call-budget)" in cli("slow", "--calls", path).out
     # GIVEN a log of timed calls alone
     log = PathLog()
@@ -246,14 +246,14 @@ def test_calls_without_io_are_left_out(cli: Cli, tmp_path: Path) -> None:
     path = log.write(tmp_path / "x.biotrail")
     # WHEN the slowest are asked for  THEN only the first is, the others are counted, also of those
     # that took long enough
-    found = slow(cli, path)
+    found = cli.json("slow", "--calls", path)
     assert [one["call"]["duration_ns"] for one in found["calls"]] == [300]
     assert (found["counts"]["matching"], found["counts"]["without_io"]) == (1, 2)
-    assert slow(cli, path, "--over", "30ms")["counts"]["without_io"] == 1
+    assert cli.json("slow", "--calls", path, "--over", "30ms")["counts"]["without_io"] == 1
     said = cli("slow", "--calls", path).out
     assert "2 calls left out: they neither queued nor waited for I/O (--all-calls" in said
     # AND all are where all are asked for
-    every = slow(cli, path, "--all-calls")
+    every = cli.json("slow", "--calls", path, "--all-calls")
     assert [one["call"]["duration_ns"] for one in every["calls"]] == [36 * MS, 2 * MS, 300]
     assert every["counts"]["without_io"] == 0
     assert "left out" not in cli("slow", "--calls", "--all-calls", path).out
@@ -302,7 +302,7 @@ def test_calls_of_sysfs_and_procfs_wait_for_no_storage(tmp_path, cli, mount, sho
     path = tmp_path / "x.biotrail"
     path.write_bytes(log.data(notes={"mounts": {str(DEV): [["/", mount]]}}, files={}))
     # WHEN the slowest are asked for  THEN that to the disk is there, the others are counted
-    found = slow(cli, path)
+    found = cli.json("slow", "--calls", path)
     assert (len(found["calls"]), found["counts"]["without_io"]) == (shown, 1 - shown)
     # AND so it is in top
     trace = Trace(str(path))

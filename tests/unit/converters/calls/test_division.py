@@ -2,8 +2,7 @@
 """The parts of a call's time add up, and each wait has its cause."""
 
 import io
-import json
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +13,9 @@ from hypothesis import strategies as st
 from biotrail.converters.calls.pending import CallFiles, FirstBios
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import NEVER, WaitCause
-from biotrail.converters.pipeline import HOLD_NS, Trace
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import STATE_IO_WAIT, Kind
-from biotrail.recorder.schema.syscalls import KERNEL_THREAD, PAGE_FAULT
+from biotrail.recorder.schema.syscalls import PAGE_FAULT
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import (
     ALL_PARTS,
@@ -310,27 +309,6 @@ def test_parts_are_the_truth_in_windows_of_any_size(
     assert sorted((r - START, tid, o - START, c) for r, tid, o, c in told) == sorted(made.waits)
 
 
-def test_a_call_and_its_bios_in_windows_far_apart() -> None:
-    # GIVEN a sync of many waits and bios that lasts for many windows, and other threads' I/O
-    log = PathLog()
-    step = 2 * HOLD_NS
-    for n in range(8):
-        log.bio(n * step + 10, n * step + step // 2, entry=1, tid=7)
-        log.waits(1, n * step + 20, n * step + step // 2 + 1, n * step + step // 2 + 2, tid=7)
-        log.bio(n * step + 30, n * step + 40, tid=8, entry=n * step + 29)
-        log.returns(n * step + 29, n * step + 50, tid=8)
-    log.returns(1, 9 * step, tid=7, blocked=8 * (step // 2 - 19), runnable=8)
-    data = log.data([n * step for n in range(9)])
-    # WHEN it is read a window at a time, and at once
-    small, whole = read(data, 1), read(data)
-    # THEN both give the same
-    for one, other in zip(small, whole, strict=True):
-        for column in fields(one):
-            assert np.array_equal(getattr(one, column.name), getattr(other, column.name))
-    sync = small[0].take(small[0].tid == 7)
-    assert parts(sync)["own_io"] == 8 * (step // 2 - 19)
-
-
 # The file of a call: its descriptor's, else that of its bios.
 
 
@@ -381,7 +359,7 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, cli: Cli) -> None:
     kernel = {"flag_bits": {"META": 12}, "op_enum": {"read": 0, "write": 1, "discard": 3}}
     path.write_bytes(log.data(files={}, kernel=kernel))
     # WHEN they are grouped by file
-    told = json.loads(cli("report", "--by", "file", "--json", path).out)["call_groups"]
+    told = cli.json("report", "--by", "file", path)["call_groups"]
     # THEN each is called what it is
     assert {one["file"] for one in told if one["file_kind"] == "other"} == {
         *("(socket: TCP)", "(socket: UNIX)", "(eventfd)", "(kvm-vcpu)"),
@@ -471,23 +449,6 @@ def test_waits_of_reaping_and_timed_calls_are_their_own() -> None:
     found = read_parts(log)
     assert io_parts(found.calls) == [(0, 0, 995), (0, 30, 965)]
     assert found.waits.cause.tolist() == [OTHERWISE, OTHER]
-
-
-def test_causes_do_not_depend_on_windows() -> None:
-    # GIVEN waits for bios, of a program's thread, of page faults and of a kernel thread
-    log = PathLog()
-    for at in range(0, 40 * MS, 2 * MS):
-        log.bio(at + 100, at + 480, args=(5, 0, 4096, at))
-        log.waits_alone(at + 150, at + 500, at + 530, args=(5, 4096, at))
-        log.bio(at + 1000, at + 1480, tid=43, call=PAGE_FAULT, args=(at, at, at, at))
-        log.waits_alone(at + 1150, at + 1500, at + 1530, tid=43, number=PAGE_FAULT)
-        log.bio(at + 2000, at + 2480, tid=44, call=None)
-        log.waits_alone(at + 2150, at + 2500, at + 2530, tid=44, number=KERNEL_THREAD)
-    # WHEN it is read in large and in small windows  THEN all are for own I/O
-    for window in (250_000, 7, 3):
-        found = read_parts(log, window)
-        assert len(found.waits) == 60
-        assert set(found.waits.cause.tolist()) == {OWN}, window
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -169,7 +168,7 @@ def written(tmp_path: Path) -> Path:
 
 def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
     # WHEN a report is made of held reads
-    told = json.loads(cli("report", "--json", written).out)
+    told = cli.json("report", written)
     # THEN its JSON has them, by limit, device and operation
     (one,) = told["held"]
     assert (one["cgroup"], one["operation"], one["bios"], one["several"]) == (
@@ -194,7 +193,7 @@ def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
     (line,) = [row for row in cli("report", "--csv", written).out.splitlines() if ",held," in row]
     assert "/limited" in line
     # WHEN the slowest I/Os are shown
-    told = json.loads(cli("slow", "--json", written).out)
+    told = cli.json("slow", written)
     limits = [one["io"]["held"] for one in told["ios"] if one["io"]["held"]]
     # THEN each held one has its limit, its length if known, and for whom
     assert sorted((one["ns"] or 0, one["by"]) for one in limits if one["ns"]) == [
@@ -217,14 +216,14 @@ def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
     # GIVEN calls that queued no bio themselves, as the limit held it
     # WHEN I/Os are chosen, by operation and by cgroup
     for choice in (("--op", "read"), ("--cgroup", "/limited")):
-        told = json.loads(cli("report", "--json", *choice, written).out)
+        told = cli.json("report", *choice, written)
         # THEN the calls that waited for these are among them
         reasons = {(wait["call"], wait["reason"]): wait["count"] for wait in told["waits"]}
         assert reasons["pread64", "cgroup limit"] == 2, choice
     # AND not where others are chosen
-    assert json.loads(cli("report", "--json", "--op", "write", written).out)["waits"] == []
+    assert cli.json("report", "--op", "write", written)["waits"] == []
     # AND they are their cgroup's
-    told = json.loads(cli("report", "--json", "--by", "cgroup", written).out)
+    told = cli.json("report", "--by", "cgroup", written)
     assert {one["cgroup"]: one["count"] for one in told["call_groups"]}["/limited"] == 2
 
 
@@ -244,7 +243,7 @@ def test_tables_have_it(written: Path) -> None:
 
 
 def processes(cli: Cli, path: Path, *options: str) -> dict[tuple[str | None, int | None], Any]:
-    told = json.loads(cli("report", "--json", *options, path).out)
+    told = cli.json("report", *options, path)
     return {(one["process"], one["pid"]): one for one in told["processes"]}
 
 
@@ -266,7 +265,7 @@ def test_a_report_gives_it_to_whom_it_was_for(cli: Cli, both: Path) -> None:
     assert (found["fio", READER]["ios"], found["fio", READER]["by_workers"]) == (3, 2)
     assert found["fio", READER]["latency"]["sum_ns"] == 7 * MS
     # AND the limit held it for that thread, though for how long is not known
-    (held,) = json.loads(cli("report", "--json", both).out)["held"]
+    (held,) = cli.json("report", both)["held"]
     assert (held["process"], held["time"]["count"]) == ("fio", 0)
     # AND so do the text, the CSV and the table of writers
     text = cli("report", both).out
@@ -274,7 +273,7 @@ def test_a_report_gives_it_to_whom_it_was_for(cli: Cli, both: Path) -> None:
     assert "kworker" not in text
     lines = csv.DictReader(cli("report", "--csv", both).out.splitlines())
     assert {one["by_workers"] for one in lines if one["process"] == "fio"} >= {"2"}
-    (writer,) = json.loads(cli("report", "--json", "--by", "writer", both).out)["groups"]
+    (writer,) = cli.json("report", "--by", "writer", both)["groups"]
     assert (writer["process"], writer["ios"]) == ("fio", 3)
 
 
@@ -285,12 +284,12 @@ def test_choosing_a_process_takes_what_workers_queued_for_it(
     cli: Cli, both: Path, who: Sequence[str], ios: int
 ) -> None:
     # WHEN I/Os are chosen by thread THEN those queued for it, and those it queued, are chosen
-    assert json.loads(cli("report", "--json", *who, both).out)["total"]["ios"] == ios
+    assert cli.json("report", *who, both)["total"]["ios"] == ios
 
 
 def test_slow_and_tables_name_both(cli: Cli, both: Path) -> None:
     # WHEN the slowest I/Os are shown THEN each names worker and waiter
-    told = json.loads(cli("slow", "--json", both).out)["ios"]
+    told = cli.json("slow", both)["ios"]
     names = [(one["io"]["comm"], one["io"]["for_comm"], one["io"]["for_tid"]) for one in told]
     assert sorted(names, key=str) == [
         ("fio", None, None),
@@ -326,7 +325,7 @@ def test_a_thread_that_a_limits_wait_tells_is_whose_it_is(
     found = {who: one["by_workers"] for who, one in processes(cli, path).items()}
     # THEN it is of the thread that waited, or of the other one, for how long is then not known
     assert found == {("fio", READER) if waiter is None else ("cat", 43): 1}
-    (held,) = json.loads(cli("report", "--json", path).out)["held"]
+    (held,) = cli.json("report", path)["held"]
     if waiter is not None:
         assert (held["process"], held["time"]["count"]) == ("cat", 0)
 
@@ -340,7 +339,7 @@ def test_workers_for_a_cgroup_are_one_row(cli: Cli, tmp_path: Path) -> None:
     made.bio(9 * MS, 10 * MS, WORKER, call=None)
     path = write(made, tmp_path)
     # WHEN a report is made
-    told = json.loads(cli("report", "--json", path).out)["processes"]
+    told = cli.json("report", path)["processes"]
     # THEN what they did for a cgroup is that cgroup's, the rest their own
     rows = {(one["process"], one["pid"], one.get("cgroup"), one.get("cgroup_id")) for one in told}
     assert rows == {

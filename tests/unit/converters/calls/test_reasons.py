@@ -327,7 +327,7 @@ def test_ioctls_are_rows_by_command(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "x.biotrail"
     path.write_bytes(log.data())
     # WHEN they are reported THEN each command has its row, of calls and of their bios
-    told = json.loads(cli("report", "--by", "call", "--json", path).out)
+    told = cli.json("report", "--by", "call", path)
     assert {one["call"]: one["count"] for one in told["calls"]} == {
         "ioctl FITRIM": 1,
         "ioctl BTRFS_SCRUB": 2,

@@ -103,14 +103,6 @@ def test_unknown_numbers_are_shown_and_the_recording_kernels_win(context: Contex
     assert dev_text(LOOP1) == "7:1"
 
 
-def test_operations_of_a_column(context: Context) -> None:
-    # GIVEN a column of opf / WHEN coded / THEN each row's name, each name once
-    opf = np.array([0, 1 | 1 << 11, 0, 77], dtype=np.uint32)
-    codes, names = context.op_codes(opf)
-    assert [names[c] for c in codes] == ["read", "write", "read", "op 77"]
-    assert len(names) == 3
-
-
 # Names of threads over time: renamed, reused, late and missing.
 
 

@@ -3,7 +3,6 @@
 
 import csv
 import io
-import json
 from pathlib import Path
 
 import pytest
@@ -140,38 +139,6 @@ def test_lower_bios_have_the_file_of_the_upper_one(tmp_path: Path) -> None:
     assert NO_FILE < first != own > NO_FILE
 
 
-def test_report_by_file(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN the sample  WHEN it is reported by file, as text, JSON and CSV
-    path = sample(tmp_path / "x.biotrail")
-    text = cli("report", "--by", "file", path).out
-    told = json.loads(cli("report", "--by", "file", "--json", path).out)
-    rows = list(csv.DictReader(io.StringIO(cli("report", "--by", "file", "--csv", path).out)))
-    # THEN bios and bytes are those of each file, and what has none says why
-    groups = [(g["file"], g["file_kind"], g["inode"], g["ios"], g["bytes"]) for g in told["groups"]]
-    assert set(groups) == {
-        ("/srv/db/table", "file", 12, 2, 12288),
-        (None, "no data", None, 1, 0),
-        (None, "not known", None, 1, 4096),
-        ("/srv/wal", "file", 13, 1, 4096),
-        (None, "device", None, 1, 4096),
-    }
-    assert sum(g["bytes"] for g in told["groups"]) == told["total"]["bytes"]
-    assert told["files"] == told["groups"]
-    whole = [r for r in rows if r["section"] == "groups" and r["stage"] == "Q2C"]
-    assert [(r["file"], r["file_kind"], int(r["bytes"])) for r in whole] == [
-        (g[0] or "", g[1], g[4]) for g in groups
-    ]
-    for cell in (
-        "/srv/db/table",
-        "(no data)",
-        "(file not known: direct I/O, buffers)",
-        "(vda: metadata, or the device itself)",
-    ):
-        assert cell in text
-    # AND without --by the files are listed, too
-    assert "/srv/wal" in cli("report", path).out
-
-
 def test_paths_are_cut_and_slices_have_their_file(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a path that is longer than a column should be
     records = [*names(START, 12, LONG, b"end"), *bio(0, 12)]
@@ -187,7 +154,7 @@ def test_paths_are_cut_and_slices_have_their_file(tmp_path: Path, cli: Cli) -> N
         assert done.status == 1
         assert "record --files" in done.err
     # AND nothing else is changed
-    assert json.loads(cli("report", "--json", path).out)["files"] == []
+    assert cli.json("report", path)["files"] == []
     assert "files (direct" not in cli("info", path).out
 
 
@@ -209,13 +176,13 @@ def test_every_command_tells_files(tmp_path: Path, cli: Cli) -> None:
     assert "inode=12 generation=1 level=0 piece=0 flags=0 component=table" in lines[0]
     # AND each of the slowest has its file
     table = "/srv/db/table"
-    ios = json.loads(cli("slow", "--json", path).out)["ios"]
+    ios = cli.json("slow", path)["ios"]
     assert [one["io"]["file"] for one in ios] == [None, None, None, "/srv/wal", table, table]
     assert "file /srv/wal" in cli("slow", path).out
     # AND with a pattern only those of such files are there
-    chosen = json.loads(cli("slow", "--json", "--file", "/srv/*/t*", path).out)["ios"]
+    chosen = cli.json("slow", "--file", "/srv/*/t*", path)["ios"]
     assert [one["io"]["file"] for one in chosen] == [table] * 2
-    counts = json.loads(cli("hist", "--json", "--size", "--file", "*wal", path).out)
+    counts = cli.json("hist", "--size", "--file", "*wal", path)
     assert [h["count"] for h in counts["histograms"]] == [1]
     # AND slices of a trace have the path as an argument, and no others
     trace, out = Trace(path), io.BytesIO()
@@ -257,7 +224,7 @@ def test_inodes_of_btrfs_are_called_what_they_are_for(tmp_path: Path, cli: Cli) 
         "inode 1 of vda",
     ]
     # AND the former is named by its purpose
-    groups = json.loads(cli("report", "--by", "file", "--json", log).out)["groups"]
+    groups = cli.json("report", "--by", "file", log)["groups"]
     assert {one["file_kind"]: one["ios"] for one in groups if one["file"] is None} == {
         "metadata": 1
     }
@@ -305,7 +272,7 @@ def test_renamed_files_have_the_name_before_too(cli: Cli, tmp_path: Path) -> Non
     both = {"file": "/srv/wal/1", "file_was": "/srv/0.tmp"}
     assert rows == [both, both, {"file": "/srv/0.tmp", "file_was": None}]
     # AND so it is where the slowest are shown
-    found = json.loads(cli("slow", "--json", "-n", "0", log).out)["ios"]
+    found = cli.json("slow", "-n", "0", log)["ios"]
     assert sorted((one["io"]["file"], one["io"]["file_was"] or "") for one in found) == [
         *[("/srv/0.tmp", "")],
         *[("/srv/wal/1", "/srv/0.tmp")] * 2,
@@ -318,7 +285,7 @@ def test_renamed_files_have_the_name_before_too(cli: Cli, tmp_path: Path) -> Non
     # WHEN I/O is chosen by a file's last name, or by the one before
     for pattern, ios in (("/srv/wal/*", 2), ("/srv/0.tmp", 3)):
         # THEN all of the file's I/O is chosen, also that before the rename
-        told = json.loads(cli("report", "--json", "--file", pattern, log).out)
+        told = cli.json("report", "--file", pattern, log)
         assert told["total"]["ios"] == ios
 
 
@@ -355,7 +322,7 @@ def test_reports_have_both(cli: Cli, tmp_path: Path) -> None:
     log = tmp_path / "x.biotrail"
     log.write_bytes(file_logs.log([*file_logs.names(START, 7, *layer), *file_logs.bio(0, 7)]))
     # WHEN it is reported / THEN the container's path stands beside the host's
-    (file,) = json.loads(cli("report", "--json", log).out)["files"]
+    (file,) = cli.json("report", log)["files"]
     assert file["file"] == f"/srv/docker/overlay2/{ID}/diff/app/x.db"
     assert file["container_file"] == "/app/x.db"
     assert "/diff/app/x.db (/app/x.db)" in cli("report", "--by", "file", log).out

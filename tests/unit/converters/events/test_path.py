@@ -20,7 +20,7 @@ from biotrail.recorder.schema.records import (
     Kind,
     schema,
 )
-from tests.support.path_logs import FSYNC, NEVER_AGO, PREAD, WRITE, PathLog
+from tests.support.path_logs import FSYNC, NEVER_AGO, PREAD, PathLog
 from tests.support.path_logs import START as LOG_START
 from tests.support.stack_logs import DEV, HEADER, clock, record
 
@@ -89,39 +89,12 @@ def test_rows_without_the_path_know_nothing() -> None:
     assert found.rows["call"].tolist() == [9, 5, 6]
 
 
-def test_a_q_has_its_call_and_who_dirtied_its_page() -> None:
-    # GIVEN a bio with a call and a dirtying task, and one without
-    log = PathLog()
-    log.bio(1000, None, entry=400, opf=WRITE, dirtied=(700, 811, b"postgres"))
-    log.bio(2000, None, call=None)
-    # WHEN they are read
-    events = decoded(log)
-    first, second = (int(row) for row in events.rows(Kind.Q))
-    assert events.path is not None
-    path = events.path[[first]][0]
-    # THEN the Q has the call's number and times, and the task with the time it dirtied the page
-    assert (path["call"], path["entry"], path["foreign"]) == (PREAD, START + 400, 0)
-    assert (path["dirtied"], path["tid"], path["pid"]) == (START + 300, 811, 811)
-    assert path["comm"] == b"postgres"
-    # AND the other Q and all other events have nothing
-    others = np.delete(np.arange(len(events)), first)
-    assert second in others
-    assert (events.path[others] == NO_PATH).all()
-
-
 def path_of(kind: Kind, *cpus: list[bytes], **how: int) -> tuple[list[int], np.ndarray]:
     """Of each event of a kind: its bio or request, and what is known of its path."""
     events = events_of(*cpus, **how)
     assert events.path is not None
     rows = events.rows(kind)
     return events.raw[rows, 1].tolist(), events.path[rows]
-
-
-def test_arguments_are_kept_as_they_were_in_registers() -> None:
-    # GIVEN a call with arguments that use all 64 bits WHEN it is read THEN the Q has them all
-    args = {f"arg{n}": (1 << 64) - 1 - n for n in range(4)}
-    _, (path,) = path_of(Kind.Q, [queued(START, 7), call(START, 7, foreign=1, **args)])
-    assert (path["args"].tolist(), path["foreign"]) == (list(args.values()), 1)
 
 
 def test_records_of_other_cpus_come_between() -> None:

@@ -11,7 +11,7 @@ from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.blktrace import convert as blktrace
 from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
-from tests.scenarios.stacks import DM_ON_PARTITION, FOUR_LEVELS, NVME_PATHS, PATH_LOST
+from tests.scenarios.stacks import DM_ON_PARTITION, FOUR_LEVELS, PATH_LOST
 from tests.scenarios.tools import Scenario, Tables, devices_with, events_of, run
 from tests.support import captures
 from tests.support.blktrace_records import records
@@ -78,26 +78,6 @@ def test_a_trace_leads_from_the_lowest_bio_to_the_topmost(
         if "parent" in one.args:
             above = bios[one.args["parent"]]
             assert above.start <= one.start <= one.end <= above.end
-
-
-def test_a_trace_links_the_requests_of_all_paths(tmp_path: Path) -> None:
-    # GIVEN a multipath request that went by two paths, the first of which failed
-    slices = _slices(tmp_path, PATH_LOST)
-    requests = slices["request"]
-    (bio,) = slices["bio"].values()
-    # WHEN the requests below are looked for / THEN both lead to the upper one, and its bio
-    (upper,) = [s for s in requests.values() if "parent" not in s.args]
-    lower = [s for s in requests.values() if s.args.get("parent") == upper.args["number"]]
-    assert [s.args["status"] for s in lower] == ["IOERR", "OK"]
-    assert {s.correlation for s in requests.values()} == {bio.correlation}
-    assert bio.args["request"] == upper.args["number"]
-    # GIVEN reads of an NVMe disk with two paths / WHEN drawn
-    slices = _slices(tmp_path, NVME_PATHS)
-    pairs = [(bio, slices["request"][bio.args["request"]]) for bio in slices["bio"].values()]
-    # THEN each is one bio of the disk, and its request is the path's, in its family
-    devices = [[one.args["device"].split(" ")[0] for one in pair] for pair in pairs]
-    assert devices == [["nvme0n1", "nvme0c0n1"], ["nvme0n1", "nvme0c1n1"]]
-    assert all(bio.correlation == request.correlation for bio, request in pairs)
 
 
 @pytest.mark.parametrize("case", [FOUR_LEVELS, PATH_LOST], ids=["mirror", "paths"])

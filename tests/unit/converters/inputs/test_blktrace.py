@@ -100,39 +100,6 @@ def test_a_file_of_a_set_stands_for_the_set_however_it_is_written(tmp_path, monk
         assert [device["name"] for device in source.header["devices"]] == ["sda"]
 
 
-def test_a_stream_of_the_ftrace_tracer_has_all_devices():
-    # GIVEN the stream that was split into the sets
-    parts = BlktraceSource(DATA / "stream.bin")
-    # WHEN all are read
-    together = everything(parts)
-    loop, zram = (everything(BlktraceSource(DATA / name)) for name in ("loop1", "zram1"))
-    # THEN the stream holds what the sets hold, in order of time
-    assert counts(together) == counts(loop) + counts(zram)
-    assert (np.diff(together.ts) >= 0).all()
-    assert set(together.dev.tolist()) == {7 << 20 | 1, 253 << 20 | 1}
-
-
-def test_completions_remaps_and_errors_are_those_of_the_device():
-    # GIVEN a bio-based device's data, and a request-based one's
-    zram = everything(BlktraceSource(DATA / "zram1"))
-    loop = everything(BlktraceSource(DATA / "loop1"))
-    # THEN the one's completions are bios', the other's requests'
-    assert counts(zram) == Counter(Q=8, c=8)
-    assert "c" not in counts(loop)
-    # GIVEN I/O on a partition that starts at sector 2048
-    # WHEN the remaps are taken
-    remaps = loop.fields(Kind.A, loop.rows(Kind.A))
-    # THEN each has the partition and the sector within it
-    assert (remaps["sector"] - remaps["from_sector"] == 2048).all()
-    assert set(remaps["from_dev"].tolist()) == {259 << 20}
-    assert set(remaps["part"].tolist()) == {7 << 20 | 1}
-    # GIVEN a read past the end of a loop device's file
-    source = BlktraceSource(DATA / "loop1")
-    # THEN its completion has the I/O error, and no other one has
-    status = loop.status[loop.rows(Kind.C)]
-    assert [Context(source.header).status_name(int(s)) for s in status if s] == ["IOERR"]
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("make", [record, record_2])
 def test_both_byte_orders_and_both_versions_read_alike(order, make):

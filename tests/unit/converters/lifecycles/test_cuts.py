@@ -24,7 +24,6 @@ from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import BY_KIND, BY_LETTER, TIMESTAMP_BITS, Kind
 from tests.scenarios import cases, cases_more, losses, stacks, variants
 from tests.scenarios.tools import Scenario, Tables, events_of, run
-from tests.scenarios.tools import tables_of as tables_of_scenario
 from tests.support import blktrace_records as blktrace
 from tests.support import captures, cut_logs
 from tests.support.captures import Event
@@ -417,24 +416,6 @@ def test_bios_that_are_recorded_stand_for_themselves():
     assert sum(len(w.requests) for w in windows) == 3
 
 
-def test_windows_of_any_size_give_the_same_rows():
-    # GIVEN many reads, some in flight for long
-    lines = []
-    for i in range(200):
-        lines += [(i, line(i, ISSUE, i * 8)), (i + (90 if i % 7 == 0 else 3), line(0, DONE, 0))]
-    ends = [(t, s) for s, t in enumerate(t for t, _ in lines[1::2])]
-    events = [lines[2 * i] for i in range(200)] + [(t, line(t, DONE, s * 8)) for t, s in ends]
-    texts = [text for _, text in sorted(events, key=lambda e: e[0])]
-    # WHEN they are read in one window and in many
-    whole, _ = tables_of(*texts)
-    parts, _ = tables_of(*texts, window_events=50)
-    # THEN the bios are the same
-    for name in ("number", "sector", "queue", "complete", "certainty"):
-        one = np.concatenate([getattr(w.bios, name) for w in whole])
-        many = np.concatenate([getattr(w.bios, name) for w in parts])
-        assert sorted(one.tolist()) == sorted(many.tolist())
-
-
 def test_blktrace_without_bios_has_them_too():
     # GIVEN what `blktrace -a issue -a complete` records of a read
     read = blktrace.READ
@@ -473,20 +454,6 @@ def test_every_event_of_a_scenario_is_accounted_for_once(case: Scenario) -> None
     for (_, letter), count in account.devices.items():
         on_devices[letter] += count
     assert on_devices == counted(events)
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_event_of_a_capture_is_used_or_says_why(name: str) -> None:
-    # GIVEN a capture / WHEN read
-    events = captures.load(name)
-    account = tables_of_scenario(events).account
-    # THEN what is left out is plugging and names, and nothing else
-    assert own(account) == counted(events)
-    reasons = account.by_reason()
-    assert set(reasons) <= {Reason.USED, Reason.PLUGGING, Reason.DICTIONARY}
-    assert account.by_letter().get("P", 0) + account.by_letter().get("U", 0) == reasons.get(
-        Reason.PLUGGING, 0
-    )
 
 
 def account_of(path: Path, records: bytes) -> Account:

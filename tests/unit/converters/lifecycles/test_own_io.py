@@ -18,7 +18,6 @@ from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_SWAP, schema
 from tests.scenarios.cases_more import LOOP_BY_PAGE
-from tests.scenarios.stacks import FOUR_LEVELS
 from tests.scenarios.tools import Tables, check, devices_with, events_of, join
 from tests.support import captures
 from tests.support.cli_runner import Cli
@@ -121,22 +120,6 @@ def test_what_is_absorbed_or_done_below_for_it_is_own_too(tmp_path: Path) -> Non
     assert found.trace.account.own_bios == 2
 
 
-def test_through_four_levels(tmp_path: Path) -> None:
-    # GIVEN dm on crypt on md on disks, the topmost bio marked
-    text, marked = [], 0
-    for line in FOUR_LEVELS.given.strip().splitlines():
-        first = " Q " in line and not marked
-        marked += first
-        text.append(line + " flags=1" if first else line)
-    path = write(tmp_path, "\n".join(text), devices=devices_with(FOUR_LEVELS.devices))
-    whole, found = read(path, own_io=True), read(path)
-    # THEN its whole family is own, and no one else's
-    bios = whole.tables.bios
-    top = bios.number[bios.queue.argmin()]
-    assert bios.own.tolist() == (bios.family == top).tolist()
-    assert len(found.tables.bios) == len(bios) - int(bios.own.sum())
-
-
 @pytest.mark.parametrize("name", TEXTS)
 @pytest.mark.parametrize("window_events", [1, 2, 3, 5, 7])
 def test_windows_make_no_difference(tmp_path: Path, name: str, window_events: int) -> None:
@@ -196,7 +179,7 @@ def test_info_and_dump_tell_it(cli: Cli, tmp_path: Path) -> None:
     told = cli("info", path).out
     assert "the recorder's own I/O: 1 bio, 4.0 KiB, left out; --own-io shows them" in told
     assert str(Reason.OWN) in told
-    plain = json.loads(cli("info", "--json", path).out)["account"]
+    plain = cli.json("info", path)["account"]
     assert plain["own_io"] == {"bios": 1, "bytes": 4096, "requests": 1}
     assert "1 bio, 4.0 KiB, shown, marked own" in cli("info", "--own-io", path).out
     # WHEN dumped THEN the record is there, marked

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Associations without pointers: parents, flushes, remaps, and which latencies are in doubt."""
 
-import json
 import random
 from collections import Counter
 from pathlib import Path
@@ -402,7 +401,7 @@ def test_info_and_report_say_how_far_ends_may_be_off(
     cli = Cli(capsys)
     # WHEN it is asked about, without pointers and with
     text = cli("info", "--associate", "intervals", path).out
-    facts = json.loads(cli("info", "--json", "--associate", "intervals", path).out)
+    facts = cli.json("info", "--associate", "intervals", path)
     report = cli("report", "--associate", "intervals", path).out
     exact = cli("info", path).out
     # THEN it says so where there is something to say

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.calls.names import MOVES_BYTES, name_of_call, name_of_error
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.outputs.otf2.events import (
@@ -34,18 +33,14 @@ from tests.support.file_logs import MOUNTS
 from tests.support.otf2_archives import (
     VDA,
     Call,
-    assert_legal,
     bios,
     calls,
     event_files,
-    operations,
     otf2_print,
     requests,
     rewritten,
 )
 from tests.support.path_logs import FSYNC, PREAD, PathLog
-from tests.support.path_tables import recorded_path
-from tests.support.paths import ROOT
 from tests.support.site_logs import SiteLog
 from tests.support.stack_logs import START
 
@@ -281,7 +276,7 @@ def test_a_full_queue_changes_no_time_and_keeps_the_order(
 
 otf2 = pytest.importorskip("otf2")
 
-RECORDED = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
+
 READV = 19
 
 
@@ -304,49 +299,6 @@ def as_the_library(anchor: Path, directory: Path) -> None:
 
 def with_files(log: PathLog, **how: Any) -> bytes:
     return log.data(notes={"mounts": MOUNTS}, files={}, **how)
-
-
-def test_a_call_is_a_region_with_its_waits(tmp_path: Path) -> None:
-    # GIVEN a read that waits for its bio, and runs 200 ns after it was woken
-    log = PathLog()
-    log.task(42, b"fio", pid=40)
-    log.request(1000, 5000, entry=500)
-    log.waits(500, 1200, 5100, 5300)
-    log.returns(500, 5900, blocked=3900, runnable=200, queued=1, waits=1, fd=3, length=4096)
-    # WHEN it is converted
-    summary, anchor = archive(log.data(), tmp_path / "a")
-    # THEN the thread's location has it, with the wait within, and what it waited for
-    ((name, (call,)),) = calls(anchor).items()
-    assert name == "fio 42"
-    assert (call.name, call.begin - START, call.end - START) == ("pread64", 500, 5900)
-    waits = [(wait, begin - START, end - START) for wait, begin, end in call.waits]
-    assert waits == [("blocked own I/O", 1200, 5100), ("runnable", 5100, 5300)]
-    assert call.operation == ("fd 3 of process 40", "read", 4096, 4096)
-    assert (call.asked, call.told) == ({"fd": 3}, {"queued bios": 1})
-    assert (summary.calls, summary.call_operations, summary.moved) == (1, 1, 0)
-    as_the_library(anchor, tmp_path / "b")
-
-
-def test_threads_are_below_their_processes(tmp_path: Path) -> None:
-    # GIVEN calls of two threads of a process, and of another process
-    log = PathLog()
-    for tid, pid, name in ((42, 40, b"fio"), (43, 40, b"log"), (40, 40, b"main"), (9, 9, b"cat")):
-        log.task(tid, name, pid=pid)
-    for tid in (42, 43, 9):
-        log.returns(500, 900, tid)
-    # WHEN they are converted
-    _, anchor = archive(log.data(), tmp_path / "a")
-    # THEN each has a location, in a group for each process, below the host
-    with otf2.reader.open(str(anchor)) as trace:
-        places = {
-            place.name: (place.group.name, place.group.system_tree_parent.name)
-            for place in trace.definitions.locations
-        }
-    assert places == {
-        "fio 42": ("main 40", "made"),
-        "log 43": ("main 40", "made"),
-        "cat 9": ("cat 9", "made"),
-    }
 
 
 def test_a_call_goes_through_the_handle_of_its_file(tmp_path: Path) -> None:
@@ -407,34 +359,6 @@ def test_times_that_go_back_are_moved_and_counted(tmp_path: Path) -> None:
     times = [(call.begin - START, call.end - START) for call in found]
     assert times == [(100, 900), (900, 1500)]
     assert summary.moved == 2
-
-
-def test_a_recording_has_its_tables_calls(tmp_path: Path) -> None:
-    # GIVEN a recording / WHEN it is converted
-    summary, anchor = archive(RECORDED, tmp_path / "a")
-    found, tables = calls(anchor), recorded_path(RECORDED)
-    machine = tables.trace.context.machine
-    # THEN each of its calls is there, with its times, name, waits and bytes
-    by_thread = {int(place.rpartition(" ")[2]): mine for place, mine in found.items()}
-    assert sum(map(len, by_thread.values())) == summary.calls == len(tables.calls) > 50
-    for tid, mine in by_thread.items():
-        rows = np.flatnonzero(tables.calls.tid == tid)
-        for call, row in zip(mine, rows.tolist(), strict=True):
-            table = tables.calls
-            assert call.name == name_of_call(int(table.number[row]), False, machine)
-            assert (call.begin, call.end) == (table.entry[row], table.exit[row])
-            blocked = sum(e - b for name, b, e in call.waits if name.startswith("blocked"))
-            waits = tables.waits
-            ours = (waits.tid == tid) & (waits.entry == call.begin)
-            assert blocked == int((waits.woken - waits.out)[ours].sum()) <= table.blocked[row]
-            result = int(table.result[row])
-            assert call.told.get("error") == name_of_error(result)
-            if call.name in MOVES_BYTES:
-                assert call.operation is not None
-                assert call.operation[3] == max(result, 0)
-    # AND bios and requests are those of an archive without the path
-    assert_legal(operations(anchor))
-    as_the_library(anchor, tmp_path / "b")
 
 
 def test_a_log_without_the_path_has_no_trace_of_it(tmp_path: Path) -> None:

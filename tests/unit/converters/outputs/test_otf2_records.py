@@ -28,8 +28,6 @@ from biotrail.recorder.schema.records import Kind
 from tests.support import captures
 from tests.support.otf2_archives import (
     LOOP,
-    LOOP_PART,
-    VDA,
     Operation,
     assert_legal,
     bios,
@@ -97,22 +95,6 @@ def test_every_operation_is_kept(tmp_path: Path) -> None:
     assert summary.bios == len(rows)
 
 
-def test_an_operation_carries_bytes_sector_and_error(tmp_path: Path) -> None:
-    # GIVEN a bio that failed half-way, and one without a sector
-    failed = {"number": 4, "sector": 1 << 40, "bytes": 65536, "done_bytes": 8192, "status": 10}
-    nowhere = {"number": 9, "sector": 2**64 - 1, "bytes": 0, "opf": 2}
-    rows = bios({**failed, **times(0)}, {**nowhere, **times(5)})
-    # WHEN converted
-    summary = write(tmp_path / "a", window(START, START + 10**6, rows))
-    # THEN its bytes, its sector and its status are there
-    found = operations(summary.anchor)
-    first = found["vda (254:0) bios", 4]
-    assert (first.sector, first.asked, first.done) == (1 << 40, 65536, 8192)
-    assert first.attributes == {"complete": {"error": "IOERR"}}
-    assert first.events == [("begin", START), ("issued", START + 10), ("complete", START + 100)]
-    assert found["vda (254:0) bios", 9].sector is None
-
-
 def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
     # GIVEN a bio that the end cuts off, one that the last window leaves open, one absorbed
     rows = bios({"number": 1, "queue": START, "issue": START + 10})
@@ -130,62 +112,6 @@ def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
     assert (summary.bios, summary.requests, summary.cancelled) == (2, 1, 3)
 
 
-def handle_facts(handle: Any) -> tuple[str, str, str | None, str]:
-    return (
-        handle.file.name,
-        handle.io_paradigm.identification,
-        handle.parent and handle.parent.name,
-        str(handle.io_handle_flags),
-    )
-
-
-def test_the_system_tree_shows_hosts_disks_and_partitions(tmp_path: Path) -> None:
-    # GIVEN bios to a partition and to a disk, and their requests
-    rows = bios(
-        {"number": 0, "dev": LOOP, "part": LOOP_PART, **times(0)},
-        {"number": 1, "dev": VDA, "part": VDA, **times(5)},
-    )
-    served = requests(
-        {"number": 2, "dev": LOOP, "start": START, "issue": START + 1, "complete": START + 2},
-        {"number": 3, "start": START, "issue": START + 1, "complete": START + 2},
-    )
-    # WHEN converted
-    summary = write(tmp_path / "a", window(START, START + 10**6, rows, served))
-    # THEN the tree, the locations and the handles are those of the devices
-    with otf2.reader.open(str(summary.anchor)) as trace:
-        known = trace.definitions
-        tree = {n.name: (n.class_name, n.parent and n.parent.name) for n in known.system_tree_nodes}
-        places = {
-            location.name: location.group.system_tree_parent.name for location in known.locations
-        }
-        handles = {handle.name: handle_facts(handle) for handle in known.io_handles}
-        states = [state.io_handle.name for state in known.io_pre_created_handle_states]
-    assert tree == {
-        "testhost": ("machine", None),
-        "block devices": ("block devices", "testhost"),
-        "loop1": ("disk", "block devices"),
-        "vda": ("disk", "block devices"),
-        "loop1p1": ("partition", "loop1"),
-    }
-    assert places == {
-        "loop1 (7:1) bios": "loop1",
-        "vda (254:0) bios": "vda",
-        "loop1 (7:1) requests": "loop1",
-        "vda (254:0) requests": "vda",
-        "loop1 (7:1) counters": "loop1",
-        "vda (254:0) counters": "vda",
-    }
-    made = "IoHandleFlag.PRE_CREATED"
-    assert handles == {
-        "loop1p1 (259:0) bios": ("/dev/loop1p1", "block_bio", None, made),
-        "vda (254:0) bios": ("/dev/vda", "block_bio", None, made),
-        "loop1 (7:1) bios": ("/dev/loop1", "block_bio", None, made),
-        "loop1 (7:1) requests": ("/dev/loop1", "block_rq", "loop1 (7:1) bios", made),
-        "vda (254:0) requests": ("/dev/vda", "block_rq", "vda (254:0) bios", made),
-    }
-    assert sorted(states) == sorted(handles)
-
-
 def test_a_string_is_defined_once(tmp_path: Path) -> None:
     # GIVEN an operation and an error, which name themselves / WHEN converted
     rows = [{"number": at, "opf": 3, "status": 10, **times(at)} for at in range(3)]
@@ -195,19 +121,6 @@ def test_a_string_is_defined_once(tmp_path: Path) -> None:
     strings = [line.split(maxsplit=2)[2] for line in lines if line.startswith("STRING ")]
     assert "discard" in str(strings)
     assert len(strings) == len(set(strings)) > 10
-
-
-def test_the_clock_counts_nanoseconds_and_knows_the_day(tmp_path: Path) -> None:
-    # GIVEN a bio that begins 5 ns after the clocks were read
-    summary = write(tmp_path / "a", window(START, START + 500, bios({"number": 0, **times(5)})))
-    # WHEN the archive is read
-    with otf2.reader.open(str(summary.anchor)) as trace:
-        clock = trace.definitions.clock_properties
-    # THEN time is CLOCK_MONOTONIC in ns, and the first event's real time is known
-    assert (clock.timer_resolution, clock.global_offset) == (10**9, START + 5)
-    assert clock.trace_length == 100
-    assert clock.realtime_timestamp == captures.clock(5)["realtime"]
-    assert (summary.first_ns, summary.last_ns) == (START + 5, START + 105)
 
 
 def test_lost_events_are_shown(tmp_path: Path) -> None:
@@ -228,27 +141,6 @@ def test_lost_events_are_shown(tmp_path: Path) -> None:
     markers = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert f'Time: {START}, Duration 50, Scope: GLOBAL, Text: "lost: 5 issue (D)' in markers
     assert 'Text: "lost: an unknown number of events"' in markers
-
-
-def test_windows_are_merged(tmp_path: Path) -> None:
-    # GIVEN a bio that is open over three windows while others come and go
-    slow = {"number": 0, "queue": START, "issue": START + 1}
-    windows = [
-        window(
-            START + at * 1000,
-            START + at * 1000 + 1000,
-            bios({"number": at + 1, **times(at * 1000 + 500)}),
-            open_bios=bios(slow),
-        )
-        for at in range(3)
-    ]
-    last = bios({**slow, "complete": START + 3500})
-    # WHEN converted
-    summary = write(tmp_path / "a", *windows, window(START + 3000, START + 4000, last))
-    # THEN all are there, in order, and what was held back is said
-    found = operations(summary.anchor)
-    assert found["vda (254:0) bios", 0].events[-1] == ("complete", START + 3500)
-    assert (len(found), summary.events, summary.held) == (4, 12, 12)
 
 
 def test_what_has_no_io_or_no_times_is_an_archive(tmp_path: Path) -> None:
@@ -428,22 +320,6 @@ def test_counts_bytes_latencies_and_attributes_are_the_tables(converted: Convert
         assert {n: v for n, v in said.items() if n not in elsewhere} == expected_attributes(
             table, row, some
         )
-
-
-def test_a_stacked_devices_bios_name_the_ones_above(tmp_path: Path) -> None:
-    # GIVEN a bio of a loop device, which is two on the disk below
-    times = {"queue": START, "issue": START + 1, "complete": START + 9}
-    above = {"number": 1, "dev": LOOP, **times}
-    below = [{"number": number, "dev": VDA, "parent": 1, **times} for number in (2, 3)]
-    # WHEN converted
-    made = window(START, START + 99, bios(above, *below))
-    found = operations(convert([made], context(), tmp_path / "a").anchor)
-    # THEN those below name the one above, by its matching id
-    parents = {
-        key: operation.attributes.get("begin", {}).get("parent") for key, operation in found.items()
-    }
-    lower = "vda (254:0) bios"
-    assert parents == {("loop1 (7:1) bios", 1): None, (lower, 2): 1, (lower, 3): 1}
 
 
 def samples(anchor: Path) -> dict[str, list[tuple[int, int]]]:

@@ -12,69 +12,12 @@ from tests.support.follow_logs import (
     WORKER,
     FollowLog,
     lives,
-    read_write,
     shape,
 )
 
 SUBMIT = (*SYSCALL, "submit_bio")
 FRAMES = ["  entry_SYSCALL_64_after_hwframe frame", "    do_syscall_64 frame"]
 FRAMES += ["      __x64_sys_pread64 frame", "        vfs_read frame"]
-
-
-def test_a_life_of_three_contexts() -> None:
-    # GIVEN a request submitted by a task, issued by a worker and ended in a softirq
-    log = FollowLog()
-    read_write(log)
-    # WHEN its tree is built  THEN each context has its functions below the stack's frames, without
-    # the tracing's own and without what the softirq interrupted
-    (life,) = lives(log)
-    assert shape(life) == [
-        "TASK 42 CPU 0 system call pread64",
-        *FRAMES,
-        "          ext4_file_read_iter frame",
-        "            submit_bio frame",
-        "              blk_mq_submit_bio frame",
-        "                blk_mq_rq_ctx_init 0..2",
-        "                blk_mq_insert_request 5..10",
-        "                  dd_insert_request 6..9",
-        "WORKER 77 CPU 1 work blk_mq_run_work_fn",
-        "  ret_from_fork_asm frame",
-        "    ret_from_fork frame",
-        "      kthread frame",
-        "        worker_thread frame",
-        "          process_one_work frame",
-        "            blk_mq_run_work_fn frame",
-        "              blk_mq_dispatch_rq_list frame",
-        "                virtio_queue_rq 50..61",
-        "                  · block_rq_issue 52",
-        "SOFTIRQ 0 CPU 1 blk_done_softirq",
-        "  handle_softirqs frame",
-        "    blk_done_softirq frame",
-        "      blk_mq_end_request 900..908",
-        "        blk_mq_free_request 905..907",
-    ]
-    assert (life.took, life.ending, life.detail) == (907 * US, Ending.DIED, 2048)
-    assert (life.unfinished, life.alone, life.hits) == (0, 0, 13)
-
-
-def test_functions_nest_with_their_own_time() -> None:
-    # GIVEN a function of 5 µs that calls one of 3 µs
-    log = FollowLog()
-    read_write(log)
-    own = {node.name: node.own for node in lives(log)[0].nodes}
-    # WHEN both end  THEN 2 µs are its own
-    assert (own["blk_mq_insert_request"], own["dd_insert_request"]) == (2 * US, 3 * US)
-    # GIVEN submit_bio_noacct, which runs within itself, and returns of both
-    log = FollowLog()
-    log.enter(0, "submit_bio_noacct", SUBMIT, born=True)
-    log.enter(2 * US, "submit_bio_noacct")
-    log.leave(3 * US, "submit_bio_noacct")
-    log.leave(9 * US, "submit_bio_noacct", ended=True)
-    # WHEN built  THEN each return is that of the innermost call
-    assert shape(lives(log)[0])[-2:] == [
-        "            submit_bio_noacct 0..9",
-        "              submit_bio_noacct 2..3",
-    ]
 
 
 def test_an_interrupt_on_top_of_a_function_of_the_same_life() -> None:
@@ -137,29 +80,6 @@ def test_a_thread_that_moves_or_comes_back() -> None:
     assert (life.unfinished, life.alone) == (0, 0)
 
 
-def test_a_life_that_ends_inside_a_function() -> None:
-    # GIVEN a death within blk_mq_end_request, whose return comes 3 µs later, while that of the
-    # function around it is not recorded
-    log = FollowLog()
-    log.enter(0, "virtblk_done", (*IDLE, *INTERRUPT), born=True, tid=0)
-    log.enter(1 * US, "blk_mq_end_request", tid=0)
-    log.enter(4 * US, "blk_mq_free_request", ended=True, tid=0)
-    log.leave(6 * US, "blk_mq_free_request", tid=0)
-    log.leave(7 * US, "blk_mq_end_request", tid=0)
-    # WHEN built  THEN the life took 4 µs, and the later returns are in its tree
-    (life,) = lives(log)
-    assert (life.took, life.last - life.first) == (4 * US, 7 * US)
-    assert [line.strip() for line in shape(life)[-3:]] == [
-        "virtblk_done 0..?",
-        "blk_mq_end_request 1..7",
-        "blk_mq_free_request 4..6",
-    ]
-    # AND the function without a return says why
-    open_one = next(node for node in life.nodes if node.name == "virtblk_done")
-    assert (open_one.finish, open_one.seen - open_one.begin) == (Finish.AFTER_DEATH, 7 * US)
-    assert life.unfinished == 1
-
-
 def test_returns_and_entries_that_are_not_recorded() -> None:
     # GIVEN a life whose first hit is within a function that returns later
     log = FollowLog()
@@ -191,47 +111,6 @@ def test_returns_and_entries_that_are_not_recorded() -> None:
     assert [line.strip() for line in shape(lives(log)[0])[-2:]] == [
         "blk_mq_end_request 0..5",
         "__blk_mq_end_request 2..5",
-    ]
-
-
-def test_returns_that_were_lost() -> None:
-    # GIVEN three functions within each other, of which only the outermost return is recorded
-    log = FollowLog()
-    log.enter(0, "a", SUBMIT, born=True)
-    log.enter(1 * US, "b")
-    log.enter(2 * US, "c")
-    log.leave(9 * US, "a")
-    log.passes(10 * US, "block_rq_complete", SUBMIT, ended=True)
-    # WHEN built  THEN the others have no end, and that it is missing is said
-    (life,) = lives(log)
-    found = {node.name: node for node in life.nodes}
-    assert [found[name].finish for name in "abc"] == [
-        Finish.RETURNED,
-        Finish.MISSING,
-        Finish.MISSING,
-    ]
-    assert (found["a"].own, life.unfinished) == (8 * US, 2)
-
-
-def test_tracepoints_alone_give_a_tree_of_their_stacks() -> None:
-    # GIVEN tracepoints with stacks: two of one path to the driver, one in a softirq
-    log = FollowLog()
-    log.passes(0, "block_getrq", (*SUBMIT, "blk_mq_submit_bio"), born=True)
-    log.passes(3 * US, "block_rq_insert", (*SUBMIT, "blk_mq_submit_bio", "blk_mq_insert_request"))
-    log.passes(90 * US, "block_rq_complete", (*IDLE, *EXIT), tid=0, cpu=1, ended=True)
-    # WHEN built  THEN they are merged by their common callers
-    assert shape(lives(log)[0]) == [
-        "TASK 42 CPU 0 system call pread64",
-        *FRAMES,
-        "          submit_bio frame",
-        "            blk_mq_submit_bio frame",
-        "              · block_getrq 0",
-        "              blk_mq_insert_request frame",
-        "                · block_rq_insert 3",
-        "SOFTIRQ 0 CPU 1 blk_done_softirq",
-        "  handle_softirqs frame",
-        "    blk_done_softirq frame",
-        "      · block_rq_complete 90",
     ]
 
 

@@ -17,14 +17,11 @@ from biotrail.converters.analysis.diff.diff import make_diff, pooled
 from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
-from biotrail.converters.sites.pair_names import PairNames
-from biotrail.recorder.schema.payloads import PairCounts
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS
 from tests.support.perfetto_check import read, render
@@ -141,7 +138,7 @@ def test_pairs_are_chosen_by_what_their_records_have(
     assert f"chosen: {chosen} of 5 pairs" in text or not options
     # AND so is a histogram, which is not by outcome
     if not {"--slower-than", "--failed"} & set(options):
-        drawn = json.loads(cli("hist", "--json", *options, path).out)["histograms"]
+        drawn = cli.json("hist", *options, path)["histograms"]
         assert sum(one["count"] for one in drawn) == chosen
 
 
@@ -149,7 +146,7 @@ def test_intervals_add_up_to_the_whole(cli: Cli, tmp_path: Path) -> None:
     # GIVEN pairs for two seconds
     path = written(tmp_path / "a.biotrail", busy())
     # WHEN a report is made with intervals
-    report = json.loads(cli("report", "--json", "--interval", "300ms", path).out)
+    report = cli.json("report", "--interval", "300ms", path)
     # THEN each pair is in one of them
     counts = [pair["time"]["count"] for one in report["intervals"] for pair in one["pairs"]]
     assert sum(counts) == report["pairs"][0]["time"]["count"] == 2000
@@ -264,19 +261,3 @@ def test_a_page_shows_pairs_and_no_empty_block_io(cli: Cli, tmp_path: Path) -> N
     [pair] = json.loads(text)["report"]["pairs"]
     assert len(pair["groups"]) == 24 and pair["groups_cut"] == 60 - 24
     assert pair["time"]["count"] == 100 and len(pair["slowest_keys"]) == 10
-
-
-# Names of declared pairs, and what became no pair.
-
-
-def test_counts_are_those_of_the_end_and_have_words() -> None:
-    # GIVEN the counts that the recorder writes for each pair
-    counts = set(PairCounts.__annotations__) - {"name", "pairs", "names"}
-    # THEN all are shown, and no others are looked for
-    assert set(pair_names._EVENTS) == counts
-    # GIVEN a log whose END counts events that became no pair
-    names = PairNames(Context({"sites": {"pairs": [SOFTIRQ]}}))
-    counts: PairCounts = {"name": "softirq", "ends_alone": 3, "full": 0, "bad_reads": 2}
-    # WHEN its END is read  THEN those above 0 are told
-    names.finish({"sites": {"pairs": [counts]}})
-    assert names.unpaired(0) == {"ends_alone": 3, "bad_reads": 2}

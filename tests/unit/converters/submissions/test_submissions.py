@@ -3,7 +3,6 @@
 
 import csv
 import io
-import json
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
@@ -116,21 +115,6 @@ def test_an_address_that_is_used_again_is_another_request() -> None:
     assert rows.user_data.tolist() == [0, 1, 2]
     assert [one[3] for one in times(rows)] == [6000, None, 26_000]
     assert rows.result.tolist() == [0, 0, 2]
-
-
-def test_a_thousand_in_flight_are_kept_apart() -> None:
-    # GIVEN a thousand requests of one thread, all in flight at once, that end in another order
-    log = SubmissionLog()
-    order = np.random.default_rng(1).permutation(1000).tolist()
-    for n in range(1000):
-        log.ring_bio(1000 + n, 10_000 + order[n], REQ + 256 * n, 900 + n, user_data=n)
-        log.completes(20_000 + order[n], REQ + 256 * n, 900 + n, result=n)
-    # WHEN they are read THEN each bio has its own request, with its times and its result
-    rows = rows_of(log)
-    assert rows.user_data.tolist() == rows.result.tolist() == list(range(1000))
-    assert [one[:4] for one in times(rows)] == [
-        (900 + n, 1000 + n, 10_000 + order[n], 20_000 + order[n]) for n in range(1000)
-    ]
 
 
 @pytest.mark.parametrize("cut", [1050, 1150, 5000, 5300, 5600, 5900, 6000, 6500])
@@ -306,7 +290,7 @@ def test_submissions_are_exported_and_printed(cli: Cli, path: Path, tmp_path: Pa
 
 def test_the_report_has_steps_by_operation(cli: Cli, path: Path) -> None:
     # GIVEN a log WHEN its report is asked for
-    found = json.loads(cli("report", "--json", path).out)
+    found = cli.json("report", path)
     # THEN each operation has its counts, modes and errors
     names = ("operation", "count", "modes", "completed", "failed", "errors", "bios", "bytes")
     assert [tuple(one[name] for name in names) for one in found["submissions"]] == [
@@ -396,18 +380,6 @@ def test_the_slowest_submissions_have_arguments(detail: Detail) -> None:
     expected = {Detail.FULL: [*range(1100)], Detail.STANDARD: [*range(500), 1099]}
     assert told == expected.get(detail, [])
     assert [n for n, one in enumerate(slices) if one.args.get("error") == "EIO"] == told[-1:]
-
-
-def test_a_thousand_in_flight_have_lanes_of_their_own() -> None:
-    # GIVEN a thousand requests in flight at once WHEN they are converted
-    log = SubmissionLog()
-    log.task(42, b"fio", pid=40)
-    for n in range(1000):
-        log.ring_bio(2000 + n, 9000 - n, REQ + 256 * n, 1000 + n)
-        log.completes(20_000 + n, REQ + 256 * n, 1000 + n)
-    slices = trace_of(log).slices(SUBMISSION)
-    # THEN no two share a lane
-    assert len(slices) == len({one.track for one in slices}) == 1000
 
 
 def test_calls_and_submissions_are_in_one_part_of_a_trace() -> None:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blame: whose I/O made whose I/O wait, to the nanosecond, however a log is cut."""
 
-import json
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -169,11 +168,11 @@ def test_names_and_what_is_asked_for(tmp_path: Path, cli: Cli) -> None:
     notes = {"cgroups": groups, "containers": {"containers": {container: {"name": "nightly"}}}}
     path = blame_logs.write(tmp_path / "a.biotrail", ios, **notes)
     # WHEN it is blamed / THEN parties have the names that people use for them
-    told = json.loads(cli("blame", "--json", path).out)
+    told = cli.json("blame", path)
     assert {one["name"] for one in told["victims"]} == {"db.service", "nightly"}
     # AND each side can have its own dimension, and victims can be chosen
     words = ("--victim-by", "unit", "--culprit-by", "op", "--victim", "db*")
-    told = json.loads(cli("blame", "--json", *words, path).out)
+    told = cli.json("blame", *words, path)
     [one] = told["victims"]
     assert one["name"] == "db.service"
     assert [p["culprit"] for p in one["parts"]] == [None, "write"]
@@ -189,16 +188,16 @@ def test_names_and_what_is_asked_for(tmp_path: Path, cli: Cli) -> None:
 def test_victims_are_chosen_and_an_empty_log_has_none(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a reader beside a writer / WHEN reads alone are asked for
     path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
-    told = json.loads(cli("blame", "--json", "--op", "read", path).out)
+    told = cli.json("blame", "--op", "read", path)
     # THEN the writer is no victim, but a culprit
     [app] = told["victims"]
     assert [p["culprit"] for p in app["parts"]] == [None, "backup"]
     # AND of the time asked for alone
-    told = json.loads(cli("blame", "--json", "--from", "0s", "--to", "1s", path).out)
+    told = cli.json("blame", "--from", "0s", "--to", "1s", path)
     assert [v["ios"] for v in told["victims"] if v["name"] == "app"] == [100]
     # GIVEN a log without I/O / WHEN it is blamed / THEN nobody waited
     path = blame_logs.write(tmp_path / "a.biotrail", [])
-    assert json.loads(cli("blame", "--json", path).out)["victims"] == []
+    assert cli.json("blame", path)["victims"] == []
     assert "nobody waited" in cli("blame", path).out
 
 
@@ -649,7 +648,7 @@ def test_text_and_json_tell_the_experiment(tmp_path: Path, cli: Cli) -> None:
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes)
     # WHEN it is printed
     text = cli("blame", "--by", "process", path).out
-    told = json.loads(cli("blame", "--by", "process", "--json", path).out)["experiment"]
+    told = cli.json("blame", "--by", "process", path)["experiment"]
     # THEN both have the truth with its interval, and blame's answer
     assert "67 % (67 to 67)" in text
     assert f"* {notes[0]['label']} makes app wait: 67 % of its time." in text
@@ -659,7 +658,7 @@ def test_text_and_json_tell_the_experiment(tmp_path: Path, cli: Cli) -> None:
     assert told["periods_wanted"] == 8
     # AND a log without one has none
     path = blame_logs.write(tmp_path / "b.biotrail", ios)
-    assert json.loads(cli("blame", "--json", path).out)["experiment"] is None
+    assert cli.json("blame", path)["experiment"] is None
 
 
 def test_periods_that_did_not_happen_are_counted(tmp_path: Path, cli: Cli) -> None:
@@ -669,7 +668,7 @@ def test_periods_that_did_not_happen_are_counted(tmp_path: Path, cli: Cli) -> No
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=stood)
     # WHEN it is printed
     text = cli("blame", "--by", "process", path).out
-    told = json.loads(cli("blame", "--by", "process", "--json", path).out)["experiment"]
+    told = cli.json("blame", "--by", "process", path)["experiment"]
     # THEN both say how many there were, and how many there should have been
     assert f"{notes[0]['label']} stood 6 of 9 times, 6 s in all" in text
     assert (told["periods"], told["periods_wanted"]) == (6, 9)

@@ -199,33 +199,6 @@ def test_calls_add_up_and_windows_make_no_difference(tmp_path: Path, window: int
 
 
 @pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
-def test_a_journals_writes_are_of_those_who_wait_for_the_commit(
-    tmp_path: Path, window: int
-) -> None:
-    # GIVEN a program whose fsyncs wait for commits, another one that reads meanwhile, and reads
-    log = made()
-    for at in range(60):
-        begin, end = at * 10 * MS, at * 10 * MS + MS
-        log.request(begin + 5 * US, begin + 100 * US, tid=WRITER, entry=begin, opf=WRITE)
-        log.request(begin + 200 * US, end - 10 * US, tid=JOURNAL, opf=WRITE)
-        phases = (begin + 110 * US, begin + 120 * US, begin + 130 * US, begin + 140 * US)
-        log.commit(at, *phases, end, tid=JOURNAL)
-        woken = end + 5 * US
-        log.waits(begin, begin + 105 * US, woken, woken + US, WRITER, stack=8, waker=JOURNAL)
-        log.returns(begin, woken + 2 * US, WRITER, number=FSYNC, blocked=woken - begin - 105 * US,
-                    runnable=US, queued=1)  # fmt: skip
-        takes = 150 * US if at % 2 else 50 * US
-        log.request(begin + (300 * US if at % 2 else 5 * MS), begin + takes + (300 * US if at % 2
-                    else 5 * MS), tid=READER)  # fmt: skip
-    # WHEN I/O is blamed
-    victims = blamed(written(log, tmp_path), window).victims
-    # THEN the journal's thread is nobody: its I/O is of who waited for it, and slowed the reads
-    assert {one.name for one in victims} == {"app", "backup"}
-    [app] = [one for one in victims if one.name == "app"]
-    assert {part.culprit for part in app.parts} == {None, "backup"}
-
-
-@pytest.mark.parametrize("window", [20, WINDOW_EVENTS])
 def test_a_journals_writes_are_dealt_to_all_who_wait_by_how_long(
     tmp_path: Path, window: int
 ) -> None:

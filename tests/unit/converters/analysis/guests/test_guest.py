@@ -187,17 +187,6 @@ def test_requests_of_the_same_place_are_told_apart_or_ambiguous(tmp_path: Path) 
     assert (row.requests, row.linked, row.bios) == (1, 1, 1)
 
 
-def test_a_delay_of_the_host_is_in_its_stage(tmp_path: Path) -> None:
-    # GIVEN a write that the host's device held for 300 ms
-    moved = transfers(50)
-    moved[30] = replace(moved[30], on_host=300 * MILLISECOND)
-    # WHEN the logs are joined
-    found = joined(tmp_path, moved)
-    # THEN the slowest request has that time with the host's device
-    slowest = max(stages(found), key=sum)
-    assert slowest[2] == 300 * MILLISECOND - 2000
-
-
 def test_an_image_in_a_file_is_found_by_its_extents(tmp_path: Path) -> None:
     # GIVEN an image of which the first half is at 1,000,000 on the device, the second at 4096
     half = 1 << 19

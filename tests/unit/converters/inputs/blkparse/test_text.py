@@ -36,31 +36,6 @@ from tests.unit.converters.inputs.blkparse.texts import (
     text,
 )
 
-MANUAL = """\
-  8,0    3        1     0.000000000   697  G   W 223490 + 8 [kjournald]
-  8,0    3        2     0.000001829   697  P   R [kjournald]
-  8,0    3        3     0.000002197   697  Q   W 223490 + 8 [kjournald]
-  8,0    3        4     0.000005533   697  M   W 223498 + 8 [kjournald]
-  8,0    3        5     0.000008607   697  M   W 223506 + 8 [kjournald]
-  8,0    3       10     0.000024062   697  D   W 223490 + 56 [kjournald]
-  8,0    1       11     0.009507758     0  C   W 223490 + 56 [0]
-"""
-"""Lines of the manual."""
-
-
-def test_the_manual_s_lines_are_read() -> None:
-    # GIVEN the example of blktrace's manual, which leaves out numbers 6 to 9
-    source = source_of(MANUAL.encode())
-    # WHEN it is read
-    events = events_of(source)
-    # THEN each line is an event, and what is left out is a loss between its neighbours
-    assert spelled(events) == "GPQMMDC"
-    assert events.cpu.tolist() == [3, 3, 3, 3, 3, 3, 1]
-    assert [(w["start"], w["end"], w["cpu"], w["count"]) for w in source.losses] == [
-        (8607, 24062, 3, 4)
-    ]
-
-
 ACTIONS = {
     " Q   R 8 + 8 [dd]": (Kind.Q, 8, 4096),
     " G  RA 8 + 8 [dd]": (Kind.G, 8, 4096),
@@ -215,17 +190,6 @@ def test_losses_are_gaps_of_a_cpu_s_numbers_unless_lines_were_selected() -> None
     events_of(source)
     # THEN it says so
     assert any("no line of CPU 1" in remark for remark in source.remarks)
-
-
-def test_lines_that_are_there_twice_are_left_out() -> None:
-    # GIVEN a text that was appended to itself
-    once = (DATA / "loop1.txt").read_bytes()
-    source = source_of(once + once)
-    # WHEN it is read
-    found = contents(events_of(source))
-    # THEN nothing counts twice, and how many lines did is told
-    assert found == contents(events_of(source_of(once)))
-    assert "838 records have numbers and times that were there before" in source.problems[0]
 
 
 def test_the_summary_is_held_against_the_lines() -> None:

@@ -90,18 +90,6 @@ def test_lines_of_every_tool_are_the_same_events(head):
     assert not source.problems
 
 
-def test_fields_are_in_their_places():
-    # GIVEN a remap and a completion with an error
-    lines = [line(BODIES[3]), line(BODIES[10])]
-    # WHEN they are read
-    remap, complete = events_of(source_of(text(*lines))).raw.tolist()
-    # THEN devices are the kernel's numbers, and the error a status
-    assert remap[2] == 49032
-    assert remap[4] == 7 << 20 | 18214 << 32
-    assert remap[5:7] == [11, 259 << 20 | 1 | (7 << 20) << 32]
-    assert complete[5] >> 32 == 10
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -445,8 +433,6 @@ def test_names_and_statuses_in_fields_by_name() -> None:
 
 # Text that holds the same events twice, and times that go back on a CPU.
 
-HEADER = "# tracer: nop\n#\n#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION\n"
-
 
 def io_at(second: int, sector: int, cpu: int = 0, digits: int = 6) -> str:
     """A read of 200 µs, as ftrace prints it."""
@@ -465,22 +451,6 @@ def read(text: str) -> tuple[TextSource, Events]:
     source = TextSource(io.BytesIO(text.encode()))
     events = everything(source)
     return source, events
-
-
-def test_a_buffer_that_was_printed_twice_counts_once() -> None:
-    # GIVEN `cat trace >> all.txt` twice, without clearing the buffer in between
-    text = HEADER + io_at(10, 1000) + HEADER + io_at(10, 1000) + io_at(11, 2000)
-    # WHEN it is read
-    source, _ = read(text)
-    bios = biotrail.open(io.BytesIO(text.encode())).bios.to_pylist()
-    # THEN there are 2 bios, and 3 lines are told to be repetitions
-    assert [(bio["sector"], bio["certainty"]) for bio in bios] == [
-        (1000, "interval"),
-        (2000, "interval"),
-    ]
-    [said] = [remark for remark in source.remarks if "repetitions" in remark]
-    assert "3 lines of events are repetitions of earlier ones, the first in line 10" in said
-    assert not source.problems
 
 
 @pytest.mark.parametrize("times", [2, 3])

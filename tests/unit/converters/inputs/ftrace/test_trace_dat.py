@@ -59,21 +59,6 @@ def test_versions_and_compressions_are_the_same_events(version, codec):
     assert (source.problems, source.losses, source.unreadable_bytes) == ([], [], 0)
 
 
-def test_events_are_those_that_ftrace_printed():
-    # GIVEN a trace.dat and what ftrace printed of the same buffer, in microseconds
-    expected = everything(open_source(DATA / "small.trace.txt"))
-    # WHEN the file is read
-    events = everything(open_source(DATA / "small.dat"))
-    # THEN each event is printed, of the same CPU, less than a microsecond earlier
-    kinds, cpus = events.kind != Kind.TASK, expected.kind != Kind.TASK
-    events, expected = events.take(np.flatnonzero(kinds)), expected.take(np.flatnonzero(cpus))
-    assert (np.abs(events.ts - expected.ts) < 1000).all()
-    assert (events.cpu == expected.cpu).all()
-    assert (events.kind == expected.kind).all()
-    for word in (2, 3, 4, 5):
-        assert (events.raw[:, word] == expected.raw[:, word]).all(), word
-
-
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("long_bytes", [4, 8])
 @pytest.mark.parametrize("version", [6, 7])

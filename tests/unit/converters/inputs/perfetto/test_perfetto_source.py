@@ -365,17 +365,6 @@ def field(number: int, data: bytes) -> bytes:
     return head + bytes([size & 127 | 128, size >> 7 & 127 | 128, size >> 14]) + data
 
 
-def test_a_whole_trace_adds_up() -> None:
-    """GIVEN Perfetto's own trace, plain, packed, and made ones; THEN nothing is said of damage."""
-    for data in (
-        (DATA / "perfetto" / "ext4-on-loop.pftrace").read_bytes(),
-        trace().bytes(),
-        trace().compressed().bytes(),
-    ):
-        source, _ = read(data)
-        assert (source.problems, source.damaged) == ([], [])
-
-
 @pytest.mark.parametrize("place", ["first", "between", "last"])
 def test_packets_below_another_field_of_the_trace(place: str) -> None:
     """GIVEN a field beside the packets, with packets in it; THEN its bytes are told."""

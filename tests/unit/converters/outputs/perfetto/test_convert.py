@@ -17,7 +17,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.events.tables import NEVER, Certainty, Stage
+from biotrail.converters.events.tables import Certainty, Stage
 from biotrail.converters.outputs.perfetto import writing
 from biotrail.converters.outputs.perfetto.columns import DETAILED, FOREVER
 from biotrail.converters.outputs.perfetto.convert import convert
@@ -48,9 +48,8 @@ from tests.support.perfetto_make import (
     bio,
     context,
     direct,
-    request,
 )
-from tests.support.perfetto_scenes import ROOT, T, assert_shows, cuts, drawn, scenes, trace_of
+from tests.support.perfetto_scenes import T, assert_shows, cuts, drawn, scenes, trace_of
 
 
 @settings(max_examples=80, deadline=None)
@@ -99,27 +98,6 @@ def test_what_is_open_is_drawn_to_the_end_of_the_recording():
     assert summary.bios == summary.open_at_end == 1
 
 
-def test_bios_and_requests_of_which_only_a_part_was_seen():
-    # GIVEN a bio that is known from its issue on / WHEN it is converted
-    scene = Scene(bios=[bio(1, NEVER, issue=T + 50, complete=T + 90, tid=0, task=-1)])
-    (one,) = trace_of(scene)[0].slices("bio")
-    # THEN it begins there, and says what it does not know
-    assert (one.start, one.dur) == (T + 50, 40)
-    assert one.args["begin_not_seen"] is True
-    assert not {"latency_ns", "tid", "pid", "process"} & one.args.keys()
-    # GIVEN a bio of which nothing was seen / WHEN it is converted / THEN the summary says so
-    _, summary = trace_of(Scene(bios=[bio(1, NEVER)]))
-    assert (summary.bios, summary.not_drawn) == (0, 1)
-    # GIVEN a request that another one took in / WHEN it is drawn
-    stages = [(Stage.G2I, T + 5, T + 30)]
-    scene = Scene(requests=[request(1, T + 5, absorbed_by=2, stages=stages)])
-    (one,) = trace_of(scene)[0].slices("request")
-    # THEN it ends there and is not marked as open
-    assert (one.start, one.end) == (T + 5, T + 30)
-    assert one.args["absorbed_by"] == 2
-    assert not {"open_at_end", "end_not_seen"} & one.args.keys()
-
-
 def test_names_are_operations():
     # GIVEN operations of all kinds / WHEN they are drawn / THEN slices are named after them
     kinds = [(0, 4096, "read"), (1, 4096, "write"), (3, 4096, "discard"), (9, 4096, "write_zeroes"),
@@ -151,25 +129,6 @@ def test_many_stages_and_many_slices_at_once_are_whole():
     # THEN each has a lane, and all are there
     assert summary.lanes == 3000
     assert len(trace.slices("bio")) == 3000
-
-
-def test_loss_is_visible():
-    # GIVEN windows of known and unknown loss / WHEN they are converted
-    scene = Scene(
-        bios=[direct(1, T + 10, 10)],
-        losses=[
-            {"start": T + 5, "end": T + 900, "cpu": 1, "kind": 14, "count": 7},
-            {"start": T + 500, "end": T + 9_500_000, "cpu": -1, "kind": 0, "count": -1},
-        ],
-    )
-    trace, _ = trace_of(scene)
-    # THEN both are slices on their own track, and the counter has what is known
-    assert [(s.start, s.end, s.args) for s in trace.slices("loss")] == [
-        (T + 5, T + 900, {"cpu": 1, "kind": "complete", "count": 7}),
-        (T + 500, T + 9_500_000, {"kind": "unknown"}),
-    ]
-    assert {trace.path(s.track) for s in trace.slices("loss")} == {f"{ROOT}/lost events"}
-    assert trace.counter("nvme0n1 (259:0)/lost events") == [(T, 0), (T + 1_000_000, 7)]
 
 
 def test_clocks_lead_to_wall_clock_time():
@@ -205,22 +164,6 @@ def test_an_empty_recording_is_a_trace():
         trace = read(out.getvalue())
         assert trace.attributes["biotrail.host"] == "testhost"
         assert [i.name for i in trace.instants()] == ["recording", "end of recording"]
-
-
-def test_two_logs_can_be_concatenated():
-    # GIVEN the traces of two logs of one host
-    scene = Scene(bios=[direct(1, T + 5, 10)])
-    parts = []
-    for log_id in ("1" * 32, "2" * 32):
-        out = io.BytesIO()
-        convert(scene.windows(), context(log_id=log_id), out)
-        parts.append(out.getvalue())
-    # WHEN they are concatenated / THEN they read as one trace, with no track or sequence shared
-    alone = [read(p) for p in parts]
-    both = read(b"".join(parts))
-    assert len(both.tracks) == sum(len(a.tracks) for a in alone)
-    assert len(both.sequences) == sum(len(a.sequences) for a in alone)
-    assert len(both.slices("bio")) == 2
 
 
 def test_many_texts_are_interned_anew_without_harm(monkeypatch):

@@ -72,28 +72,6 @@ def test_depths_are_shown_where_they_change_and_rest():
     ]  # fmt: skip
 
 
-def test_throughput_is_by_completion_and_direction():
-    # GIVEN a read and a write of 1 MB, and a discard
-    million = {"bytes": 1_000_000}
-    scene = Scene(
-        bios=[
-            direct(1, T + 1_000_000, 5_000, **million),
-            direct(2, T + 25_000_000, 5_000, opf=WRITE, **million),
-            direct(3, T + 25_000_000, 5_000, opf=3, bytes=2**30),
-        ]
-    )
-    trace, _ = trace_of(scene)
-    # WHEN rates are read / THEN each has its bin, here of 1 ms, and zero after it
-    assert trace.counter("nvme0n1 (259:0)/read bytes/s") == [
-        (T, 0), (T + 1_000_000, 1e9), (T + 2_000_000, 0),
-    ]  # fmt: skip
-    # AND the last one takes in what is left: 8 µs, to the trace's end
-    assert trace.counter("nvme0n1 (259:0)/written bytes/s") == [
-        (T, 0), (T + 24_000_000, round(1e6 / 1.008e-3)),
-    ]  # fmt: skip
-    assert max(i.at for i in trace.instants()) == T + 25_008_000
-
-
 @pytest.mark.parametrize("windows", [(), range(T, T + 900_000_000, 7_000_000)])
 @pytest.mark.parametrize("length", [14_000_000, 28_200_000, 400_000_000, 1_300_000_000])
 def test_throughput_adds_up_to_the_bytes_within_the_trace(length, windows):
@@ -134,23 +112,6 @@ def test_latencies_are_by_completion_in_bins(windows):
             (begin + 20_000_000, second), (begin + 30_000_000, 0),
         ]  # fmt: skip
         assert [value for _, value in found[5:]] == [third]
-
-
-def test_short_traces_and_short_gaps():
-    # GIVEN a trace of some 4 ms / WHEN latencies are read / THEN bins are of 0.1 ms
-    bios = [direct(n, T + 80_000 * n, 47_000) for n in range(50)]
-    trace, _ = trace_of(Scene(bios=bios))
-    assert trace.counter("nvme0n1 (259:0)/latency p99")[0] == (T, 50)
-    assert {value for _, value in trace.counter("nvme0n1 (259:0)/latency p50")} <= {0, 50}
-    # GIVEN thousands of I/Os with gaps between, one of which is long
-    starts = [20_000 * n + 50 * MS * (n >= 2_000) for n in range(4_000)]
-    scene = Scene(bios=[direct(n, T + at, 9_000) for n, at in enumerate(starts)])
-    # WHEN the states are read / THEN they are few, and the long gap is there
-    found = states(scene)
-    assert len(found) <= 501
-    assert max(end - start for name, start, end in found if name == "idle") > 49 * MS
-    # GIVEN an I/O / WHEN it is drawn without requests / THEN there is no track of states
-    assert states(Scene(bios=[direct(0, T, 9_000)]), detail=Detail.STAGES) == []
 
 
 # Whether a device was idle, busy or flushing, on a track of its own.

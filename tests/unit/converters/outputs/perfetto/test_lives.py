@@ -18,10 +18,6 @@ from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
 from tests.support.cli_runner import Cli
 from tests.support.follow_logs import (
-    EXIT,
-    IDLE,
-    INTERRUPT,
-    SYSCALL,
     US,
     FollowLog,
     logs,
@@ -32,8 +28,6 @@ from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
-
-LIFE = "request 0xffff888000001400 life 1 (sector 2048)"
 
 
 def traced(log: FollowLog, window: int = WINDOW_EVENTS) -> Read:
@@ -48,80 +42,6 @@ def texts(slices: list[Slice], depth: int = 0) -> Iterator[str]:
         begin, end = (time - START for time in (one.start, one.end))
         yield f"{'  ' * depth}{one.name} {begin / US:g}..{end / US:g}"
         yield from texts(one.children, depth + 1)
-
-
-def lanes(trace: Read, life: str) -> list[list[Slice]]:
-    """Slices of each lane of a life's contexts."""
-    return [
-        track.slices
-        for uuid, track in trace.tracks.items()
-        if trace.path(uuid).endswith(f"{life}/contexts")
-    ]
-
-
-def test_a_life_has_a_track_with_its_contexts_below() -> None:
-    # GIVEN a request of three contexts
-    log = FollowLog()
-    read_write(log)
-    # WHEN converted
-    trace = traced(log)
-    # THEN its track has the life, with what is known of it
-    (track,) = [t for uuid, t in trace.tracks.items() if trace.path(uuid).endswith(LIFE)]
-    assert "followed: request" in trace.path(track.descriptor.uuid)
-    (life,) = track.slices
-    assert (life.name, life.dur) == ("request", 907 * US)
-    assert {k: life.args[k] for k in ("life", "sector", "life_ns", "ending", "hits")} == {
-        "life": 1,
-        "sector": 2048,
-        "life_ns": 907 * US,
-        "ending": "ended",
-        "hits": 13,
-    }
-    # AND functions are nested in their contexts
-    (lane,) = lanes(trace, LIFE)
-    assert [one.name for one in lane] == [
-        "fio 42: system call pread64",
-        "kworker/1:1H 77: work blk_mq_run_work_fn",
-        "softirq blk_done_softirq",
-    ]
-    assert list(texts([lane[2]])) == [
-        "softirq blk_done_softirq 900..908",
-        "  handle_softirqs 900..908",
-        "    blk_done_softirq 900..908",
-        "      blk_mq_end_request 900..908",
-        "        blk_mq_free_request 905..907",
-    ]
-    # AND tracepoints are instants
-    assert [
-        (one.name, one.at - START) for one in trace.instants() if one.name == "block_rq_issue"
-    ] == [("block_rq_issue", 52 * US)]
-    pairs = [(one.name[:8], other.name[:8]) for one, other in trace.arrows()]
-    # AND each context is joined to the next
-    assert pairs == [("fio 42: ", "kworker/"), ("kworker/", "softirq ")]
-
-
-def test_contexts_that_overlap_lie_on_two_lanes() -> None:
-    # GIVEN an interrupt on top of a task's function
-    log = FollowLog()
-    submit = (*SYSCALL, "submit_bio")
-    log.enter(0, "blk_mq_submit_bio", submit, born=True)
-    log.enter(10 * US, "blk_mq_complete_request", (*submit, *INTERRUPT))
-    log.leave(14 * US, "blk_mq_complete_request")
-    log.leave(20 * US, "blk_mq_submit_bio", ended=True)
-    # WHEN converted  THEN the task's slice is not torn by it
-    found = [[one.name for one in lane] for lane in lanes(traced(log), "life 1")]
-    assert found == [["fio 42: system call pread64"], ["interrupt"]]
-    # GIVEN a life that ends in a function
-    log = FollowLog()
-    log.enter(0, "blk_mq_end_request", (*IDLE, *EXIT), born=True, tid=0)
-    log.enter(5 * US, "blk_mq_free_request", ended=True, tid=0)
-    # WHEN converted  THEN its slice goes as far as it was seen
-    trace = traced(log)
-    (lane,) = lanes(trace, "life 1")
-    inner = lane[0]
-    while inner.name != "blk_mq_end_request":
-        (inner,) = inner.children
-    assert (inner.dur, inner.args["no_return"]) == (5 * US, "the life ended in it")
 
 
 def test_lives_stand_beside_the_block_layers_tracks() -> None:

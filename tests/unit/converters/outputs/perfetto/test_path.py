@@ -17,7 +17,6 @@ from biotrail.converters.outputs.perfetto.names import (
     COMMIT,
     COMMIT_PHASES,
     INTERRUPT,
-    REQUEST,
     Detail,
     Options,
 )
@@ -55,58 +54,6 @@ def sample() -> PathLog:
     return log
 
 
-def test_calls_are_on_their_threads_own_tracks_with_their_waits() -> None:
-    # GIVEN calls of two threads of a process WHEN they are converted
-    trace = trace_of(sample())
-    # THEN each is a slice with the call's name and times, on its thread's track
-    calls = {one.name: one for one in trace.slices(CALL)}
-    assert {name: (c.start - START, c.end - START) for name, c in calls.items()} == {
-        "pread64": (500, 9500),
-        "fsync": (8000, 9000),
-    }
-    threads = {name: trace.tracks[call.track].descriptor.thread for name, call in calls.items()}
-    assert (threads["pread64"].pid, threads["pread64"].tid) == (40, 42)
-    assert (threads["fsync"].pid, threads["fsync"].tid) == (40, 43)
-    assert threads["fsync"].thread_name == "fio-log"
-    # AND waits are within, off the CPU until woken and then ready to run; nothing of no length
-    assert spans(calls["pread64"]) == [
-        ("blocked", 1200, 5100),
-        ("runnable", 5100, 5300),
-        ("blocked", 6000, 7000),
-    ]
-    # AND arguments say where their time went, and what is 0 is left out
-    told = {name: call.args for name, call in calls.items()}
-    assert told["pread64"] == {
-        "tid": 42,
-        "fd": 3,
-        "result": 4096,
-        "blocked_ns": 4900,
-        "runnable_ns": 200,
-        "running_ns": 9000 - 4900 - 200,
-        "queued_bios": 1,
-        "waits": 2,
-    }
-    assert told["fsync"] == {"tid": 43, "fd": 7, "error": "EIO", "running_ns": 1000}
-    known = {argument.name for argument in ARGUMENTS[CALL]}
-    assert known >= told["pread64"].keys() | told["fsync"].keys()
-    # AND the slice of one among the slowest says why, and holds its waits
-    (slow, *_) = trace.slices("slowest call")
-    # THEN its slice among the slowest says so, and holds its waits
-    assert slow.name == "pread64 fio"
-    assert slow.args["why"] == "waited 3.9 µs of 9 µs: own I/O"
-    assert [one.name for one in slow.children] == ["blocked", "runnable", "blocked"]
-    # GIVEN a call that queued a bio, and one that waited for none WHEN they are converted
-    log = sample()
-    source = Trace(io.BytesIO(log.data()))
-    drawn = {}
-    for every in (False, True):
-        out = io.BytesIO()
-        convert(source.lifecycles(), source.context, out, options=Options(every_call=every))
-        drawn[every] = [one.name for one in read(out.getvalue()).slices(CALL)]
-    # THEN the second is drawn where all calls are asked for
-    assert drawn == {False: ["pread64"], True: ["pread64", "fsync"]}
-
-
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
@@ -127,27 +74,6 @@ def test_only_the_last_4095_results_are_errors(result: int, shown: dict[str, obj
     # THEN it is an error by its name, or a result
     found = {name: call.args[name] for name in ("result", "error") if name in call.args}
     assert found == shown
-
-
-def test_waits_are_their_own_threads() -> None:
-    # GIVEN two threads that entered in the same nanosecond and waited WHEN they are converted
-    log = PathLog()
-    for tid in (42, 43):
-        log.waits(500, 1000 + tid, 2000 + tid, 2000 + tid, tid=tid)
-        log.returns(500, 4000, tid, blocked=1000, waits=1)
-    calls = trace_of(log).slices(CALL)
-    # THEN each has its own
-    assert sorted(one.args["tid"] for one in calls) == [42, 43]
-    for one in calls:
-        tid = one.args["tid"]
-        assert spans(one) == [("blocked", 1000 + tid, 2000 + tid)]
-    # GIVEN a wait whose call never returned WHEN the log is converted
-    log = sample()
-    log.waits(400, 450, 460, 470, tid=99)
-    # THEN there are the calls of before, and no track of that thread
-    trace = trace_of(log)
-    assert len(trace.slices(CALL)) == 2
-    assert 99 not in {t.descriptor.thread.tid for t in trace.tracks.values()}
 
 
 def test_bios_name_their_call_and_who_dirtied_them() -> None:
@@ -173,41 +99,6 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     assert [args.get("dirtied_in") for args in found] == [None, None, None, "id 77", None]
     # AND a bio that is for anything but data says for what
     assert [args.get("purpose") for args in found] == [None, None, None, None, "readahead"]
-
-
-def test_requests_say_how_they_were_completed() -> None:
-    # GIVEN requests that ended in a softirq after an interrupt, in an interrupt, in a task, unknown
-    log = PathLog()
-    log.request(1000, 5000, hard=900, raised=800, soft=300, irq=27, context=1)
-    log.request(11_000, 15_000, hard=900, raised=NONE, soft=NONE, irq=28, context=2)
-    log.request(21_000, 25_000, hard=NONE, raised=NONE, soft=NONE, context=0)
-    log.request(31_000, 35_000)
-    # WHEN they are drawn
-    names = {
-        "completed_in",
-        "irq",
-        "issue_to_interrupt_ns",
-        "interrupt_to_softirq_ns",
-        "softirq_to_complete_ns",
-    }
-    known = {argument.name for argument in ARGUMENTS[REQUEST]}
-    assert names <= known
-    slices = trace_of(log).slices(REQUEST)
-    found = [{name: s.args[name] for name in names & s.args.keys()} for s in slices]
-    # THEN the steps from issue to completion add up, as far as there are any
-    assert found == [
-        {
-            "completed_in": "softirq",
-            "irq": 27,
-            "issue_to_interrupt_ns": 3100,
-            "interrupt_to_softirq_ns": 600,
-            "softirq_to_complete_ns": 300,
-        },
-        {"completed_in": "interrupt", "irq": 28, "issue_to_interrupt_ns": 3100},
-        {"completed_in": "task"},
-        {},
-    ]
-    assert sum(v for k, v in found[0].items() if k.endswith("_ns")) == 4000
 
 
 def test_processes_have_their_names_and_a_log_without_the_path_has_none() -> None:
@@ -273,7 +164,8 @@ def test_writes_to_sysfs_and_procfs_are_not_among_the_slowest() -> None:
 # Arrows from calls to their I/O and back to the waits that it ended, and slices of interrupts.
 
 RECORDED = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
-NONE = 0xFFFFFFFF
+
+
 SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
 """How a completion came: its INTERRUPT record."""
 
@@ -479,20 +371,6 @@ def test_interrupts_are_slices_of_their_device() -> None:
     # THEN the slice begins with what led to the completion
     (found,) = interrupts(arrows_of(log.data()))
     assert found[:4] == ("softirq without interrupt", 4200, 5000, {})
-
-
-@pytest.mark.parametrize("size", [1, 1_000_000])
-def test_completions_of_a_softirq_share_its_slice(size: int) -> None:
-    # GIVEN three requests that one softirq completed, the last after another interrupt came
-    log = PathLog()
-    log.request(1000, 5000, **SOFTIRQ)
-    log.request(1100, 5200, **{**SOFTIRQ, "hard": 1100, "raised": 1000, "soft": 500})
-    log.request(1200, 5400, hard=100, raised=50, soft=700, irq=27, context=1)
-    # WHEN they are converted, in windows of any size
-    found = interrupts(arrows_of(log.data(cuts=[5100, 5300]), size))
-    # THEN they are one slice, from the interrupt that led to it
-    steps = [("hard irq", 100), ("raised", 500), ("softirq", 700)]
-    assert found == [("interrupt", 4100, 5400, {"irq": 27, "completions": 3}, steps)]
 
 
 def test_flows_of_merged_logs_are_apart(tmp_path: Path) -> None:

@@ -48,23 +48,6 @@ from tests.support.perfetto_make import (
 from tests.support.perfetto_scenes import LABELS, ROOT, T, trace_of
 
 
-def test_flushes_have_a_name_each():
-    # GIVEN an fsync: its bio, its request, and the flush request that the kernel issues for it
-    stages = [(Stage.FLUSH, T + 10, T + 90)]
-    empty = {"bytes": 0, "opf": WRITE | PREFLUSH, "complete": T + 90, "stages": stages}
-    internal = {"bytes": 0, "opf": 2 | PREFLUSH, "kind": 1, "complete": T + 80}
-    scene = Scene(
-        bios=[bio(1, T + 10, **empty)],
-        requests=[request(2, T + 10, **empty), request(3, T + 20, **internal)],
-    )
-    trace, _ = trace_of(scene)
-    # WHEN it is drawn / THEN an area's sums keep operation, stage and device's flush apart
-    (one,) = trace.slices("bio")
-    assert (one.name, [c.name for c in one.children]) == ("flush", ["flushing"])
-    assert "flush_ns" in one.args
-    assert [s.name for s in trace.slices("request")] == ["flush", "device flush"]
-
-
 def test_tracks_say_what_they_show():
     # GIVEN a trace / WHEN its tracks' help is read / THEN each stage has a line, and lanes none
     trace, _ = trace_of(Scene(bios=[direct(n, T + n, 10) for n in range(3)]))
