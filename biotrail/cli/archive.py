@@ -29,7 +29,7 @@ class ArchiveOptions:
     )
     tables: str | None = option(
         "--tables",
-        type=values.Text(),
+        type=values.text,
         metavar="T,..",
         help="Tables of a dataset: events, bios, requests (default: all). A file holds events "
         "only.",
@@ -53,7 +53,7 @@ class ArchiveOptions:
     )
     to: str | None = option(
         "--to",
-        type=values.Name(),
+        type=values.name,
         metavar="DESTINATION",
         help="Where --watch ships to: a directory, or a URL (s3://BUCKET/FOLDER, gs://, abfs://).",
     )

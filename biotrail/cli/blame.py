@@ -49,14 +49,14 @@ class Asked:
     victims: tuple[str, ...] = option(
         "--victim",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="NAME",
         help="Only this victim; NAME* matches a prefix. Can be repeated.",
     )
     culprits: tuple[str, ...] = option(
         "--culprit",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="NAME",
         help="Keep this culprit apart, however little it does; NAME* likewise. Can be repeated.",
     )

@@ -106,7 +106,7 @@ class FleetOptions:
     cut: Cut = added(choice_options)
     by: str = option(
         "--by",
-        type=values.Text(),
+        type=values.text,
         default="host",
         show_default=True,
         metavar="WORD",
@@ -120,7 +120,7 @@ class FleetOptions:
     )
     scheduler: str | None = option(
         "--scheduler",
-        type=values.Text(),
+        type=values.text,
         metavar="tcp://HOST:PORT",
         help="Dask scheduler whose workers read. Default: workers on this machine.",
     )

@@ -81,7 +81,7 @@ class FollowCommandOptions:
     )
     slower: float = option(
         "--slower",
-        type=units.Duration(),
+        type=units.duration_from(),
         default=0,
         metavar="TIME",
         help="Record only lives that took longer: the kernel keeps the hits of all until it is "
@@ -89,7 +89,7 @@ class FollowCommandOptions:
     )
     idle: float = option(
         "--idle",
-        type=units.Duration(units.ABOVE_ZERO),
+        type=units.duration_from(units.ABOVE_ZERO),
         default="2s",
         show_default=True,
         metavar="TIME",
@@ -100,7 +100,7 @@ class FollowCommandOptions:
         "-d",
         "--device",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="DEV",
         help="Only objects of this device, as far as their type has one. Can be repeated.",
     )
@@ -122,13 +122,13 @@ class FollowCommandOptions:
     )
     max_cpu: float | None = option(
         "--max-cpu",
-        type=values.Percent(values.LEAST_PER_CENT),
+        type=values.percent_from(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="End when recorder and programs take more than so much of one core.",
     )
     buffer_size: int | None = option(
         "--buffer-size",
-        type=units.Size(1),
+        type=units.size_from(1),
         metavar="SIZE",
         help="Size of the ring, e.g. 64M; use a larger one when hits are lost. Default: 16M.",
     )
@@ -155,7 +155,7 @@ class FollowCommandOptions:
 
 
 @click.command()
-@click.argument("struct", metavar="TYPE", type=values.Text())
+@click.argument("struct", metavar="TYPE", type=values.text)
 @click.argument("command", nargs=-1, type=click.Path(), metavar="[-- COMMAND ...]")
 @gathered(FollowCommandOptions, "asked")
 def command(struct: str, command: tuple[str, ...], asked: FollowCommandOptions) -> int:

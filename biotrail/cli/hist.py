@@ -75,7 +75,7 @@ class HistOptions:
     )
     linear: str | None = option(
         "--linear",
-        type=values.Text(),
+        type=values.text,
         metavar="STEP",
         help="Buckets of this width: 100us, 4K, 8 (default: log2).",
     )
@@ -163,7 +163,7 @@ def _step(measure: Measure, linear: str | None, width: int) -> int:
     if measure in (Measure.LATENCY, Measure.PAIRS):
         step = units.seconds(linear) * 1e9 / width
     elif measure == Measure.SIZE:
-        step = units.Size().convert(linear, None, None) / width
+        step = units.bytes_of(linear) / width
     else:
         step = units.whole(linear) or 0
     if step > LARGEST:

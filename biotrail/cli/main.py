@@ -145,21 +145,8 @@ def main(arguments: list[str] | None = None) -> None:
     Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the
     output has gone; `record -- COMMAND` exits with the command's own status.
     """
-    _open_closed_streams()
-    _name_stdout()
+    _prepare_streams()
     sys.exit(_run(arguments))
-
-
-def _open_closed_streams() -> None:
-    """Open standard streams that are closed: else a log would get number 2, and messages."""
-    for number, (name, flags) in enumerate(
-        (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
-    ):
-        if getattr(sys, name) is None:
-            null = os.open(os.devnull, flags)  # the lowest number that is free: this stream's
-            os.set_inheritable(null, True)
-            mode = "r" if number == 0 else "w"
-            setattr(sys, name, os.fdopen(null, mode, encoding="utf-8", closefd=False))
 
 
 class _StandardOutput(io.FileIO):
@@ -173,8 +160,19 @@ class _StandardOutput(io.FileIO):
             raise
 
 
-def _name_stdout() -> None:
-    """Have errors of writing to standard output name it, unless another stream stands for it."""
+def _prepare_streams() -> None:
+    """Open standard streams that are closed: else a log would get number 2, and messages.
+
+    And have errors of writing to standard output name it, unless another stream stands for it.
+    """
+    for number, (name, flags) in enumerate(
+        (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
+    ):
+        if getattr(sys, name) is None:
+            null = os.open(os.devnull, flags)  # the lowest number that is free: this stream's
+            os.set_inheritable(null, True)
+            mode = "r" if number == 0 else "w"
+            setattr(sys, name, os.fdopen(null, mode, encoding="utf-8", closefd=False))
     given = sys.stdout
     try:
         is_file = type(given) is io.TextIOWrapper and given.fileno() == 1

@@ -58,7 +58,7 @@ class MetricsOptions:
         "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
     )
     buffer_size: int | None = option(
-        "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
+        "--buffer-size", type=units.size_from(1), metavar="SIZE", help="See biotrail record."
     )
     duration: float | None = added(duration_option())
     flight: FlightOptions = added(gathered(FlightOptions, "flight"))

@@ -59,21 +59,21 @@ class PairArguments:
 
     key: str | None = option(
         "--key",
-        type=values.Text(),
+        type=values.text,
         metavar="FIELD[,FIELD]",
         help="By what an end finds its begin: one or two fields or arguments, members through "
         "pointers (rq->q->id), @tid, @pid or @cpu; BEGIN|END where the two name it differently.",
     )
     by: str | None = option(
         "--by",
-        type=values.Text(),
+        type=values.text,
         metavar="FIELD",
         help="A histogram for each value of this field, of the begin or else of the end.",
     )
     where: tuple[str, ...] = option(
         "--where",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="CONDITION",
         help="Only events for which this holds: 'vec == 3', with one of == != < <= > >= &. Can be "
         "repeated: all have to hold.",
@@ -82,14 +82,14 @@ class PairArguments:
         "-d",
         "--device",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="DEV",
         help="Only events of this device: a name, a /dev path, a partition or a mount point. Can "
         "be repeated.",
     )
     device_field: str | None = option(
         "--device-field",
-        type=values.Text(),
+        type=values.text,
         metavar="FIELD",
         help="The field that -d is compared with, where the pair does not say it. Default: dev.",
     )
@@ -97,7 +97,7 @@ class PairArguments:
     interval: float | None = option(
         "-i",
         "--interval",
-        type=units.Duration(units.ABOVE_ZERO),
+        type=units.duration_from(units.ABOVE_ZERO),
         metavar="TIME",
         help="Print what came since the last time, each 1s, 500ms, …; otherwise once, at the end.",
     )
@@ -113,7 +113,7 @@ class PairArguments:
     force: bool = added(force_option)
     buffer_size: int | None = option(
         "--buffer-size",
-        type=units.Size(1),
+        type=units.size_from(1),
         metavar="SIZE",
         help="Size of the ring for -o, e.g. 64M; use a larger one when records are lost.",
     )
@@ -135,7 +135,7 @@ class PairArguments:
     )
     max_cpu: float | None = option(
         "--max-cpu",
-        type=values.Percent(values.LEAST_PER_CENT),
+        type=values.percent_from(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="End once recording takes more than so much of one core over 5 s.",
     )
@@ -439,7 +439,7 @@ class PairsCommand(click.Command):
 @click.option("--list", "list_all", is_flag=True, help="List the declared pairs, and end.")
 @gathered(PairArguments, "asked")
 @click.argument(
-    "words", nargs=-1, type=values.Text(), metavar="BEGIN END | NAME[,NAME...] [-- COMMAND ...]"
+    "words", nargs=-1, type=values.text, metavar="BEGIN END | NAME[,NAME...] [-- COMMAND ...]"
 )
 @click.pass_context
 def command(

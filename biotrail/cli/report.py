@@ -30,13 +30,12 @@ from biotrail.converters.analysis.distributions.keys import KEYS
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.analysis.report.tree import FORMAT, Report
 from biotrail.recorder.output import output
-from biotrail.text import tallies, values
+from biotrail.text import tallies, units, values
 from biotrail.text.printing import cells, guard_option, say, say_json
 from biotrail.text.progress import progress
 from biotrail.text.report.cells import arranged, shortened
 from biotrail.text.report.verdict import as_dicts, lines, verdict
 from biotrail.text.rows import Order, limit_option, sort_option
-from biotrail.text.units import Duration
 
 if TYPE_CHECKING:  # imported where a guest is asked for
     from biotrail.converters.analysis.guests.figures import Figures
@@ -57,7 +56,7 @@ class ReportOptions:
     )
     interval: float | None = option(
         "--interval",
-        type=Duration(LEAST_INTERVAL),
+        type=units.duration_from(LEAST_INTERVAL),
         help="Add a time series with intervals this long: 1s, 100ms.",
     )
     order: Order | None = added(sort_option("count"))
@@ -148,7 +147,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     twice = asked.cut.needs_file() or asked.blame is not None
     with recordings(logs, asked.reading, twice=twice) as given:
         joined = asked.guest.joined(given, asked.reading)
-        lined = align_recordings(given, None if joined is None else joined.agreement.fit.line)
+        lined = align_recordings(given, None if joined is None else joined.fit.line)
         answers = of_each(given, lambda one: _read(one, asked))
     reported = [report for _, report in answers]
     of_guest = _figures(joined)

@@ -3,6 +3,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
@@ -81,9 +82,7 @@ class StacksOptions:
         if self.flame is not None:
             if self.order is not None or self.limit is not None:
                 raise click.UsageError("--flame shows all stacks: leave out --sort and --limit")
-            from biotrail.cli.reporting import flame_graph
-
-            if flame_graph.form(self.flame) is None:
+            if Path(self.flame).suffix.lower() not in (".svg", ".html"):
                 raise click.UsageError(
                     f"--flame {self.flame}: give a name that ends in .svg or .html"
                 )

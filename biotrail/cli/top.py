@@ -116,7 +116,7 @@ class TopOptions:
     devices: tuple[str, ...] = added(device_option)
     interval: float = option(
         "--interval",
-        type=units.Duration(LEAST_INTERVAL),
+        type=units.duration_from(LEAST_INTERVAL),
         default="1s",
         show_default=True,
         help="Time between snapshots, at least 1s.",
@@ -149,7 +149,7 @@ class TopOptions:
         "--backend", type=click.Choice(BACKENDS), default="auto", help="See biotrail record."
     )
     buffer_size: int | None = option(
-        "--buffer-size", type=units.Size(1), metavar="SIZE", help="See biotrail record."
+        "--buffer-size", type=units.size_from(1), metavar="SIZE", help="See biotrail record."
     )
     path: frozenset[str] | None = added(
         path_option(

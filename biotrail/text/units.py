@@ -2,18 +2,12 @@
 """Parse and format quantities: durations, sizes, counts."""
 
 import re
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING
 
 import click
 
 from biotrail.recorder.schema import durations
-
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _FloatType = click.ParamType[float]
-    _IntType = click.ParamType[int]
-else:
-    _FloatType = _IntType = click.ParamType
 
 duration = durations.duration
 _NS = {
@@ -56,18 +50,13 @@ class Count(click.IntRange):
         return f"x>={self.min}" if self.max == MOST else super()._describe_range()
 
 
-class Duration(_FloatType):
-    """Option type: `10`, `10s`, `250ms`, `5min`, `2h`; seconds as a float, LONGEST at most."""
+def duration_from(least: float = 0.0) -> Callable[[str | float], float]:
+    """Return an option type: what `seconds` reads; a default may be seconds themselves."""
 
-    name = "duration"
+    def duration(value: str | float) -> float:
+        return seconds(value, least) if isinstance(value, str) else float(value)
 
-    def __init__(self, least: float = 0.0) -> None:
-        self.least = least
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        return float(value) if isinstance(value, (int, float)) else seconds(str(value), self.least)
+    return duration
 
 
 def seconds(text: str, least: float = 0.0) -> float:
@@ -83,7 +72,7 @@ def seconds(text: str, least: float = 0.0) -> float:
 
 
 def as_option(seconds: float) -> str:
-    """Return a duration as Duration reads it, to the nanosecond: `1500ms`, `250ns`."""
+    """Return a duration as `seconds` reads it, to the nanosecond: `1500ms`, `250ns`."""
     number = round(seconds * 1e9)
     for unit in ("s", "ms", "us", "ns"):
         if number % _NS[unit] == 0:
@@ -92,30 +81,27 @@ def as_option(seconds: float) -> str:
 
 
 ABOVE_ZERO = 1e-9
-"""`Duration(ABOVE_ZERO)`: any but 0."""
+"""`duration_from(ABOVE_ZERO)`: any but 0."""
 
 
-class Size(_IntType):
-    """Option type: `65536`, `512K`, `8M`, `8MiB`; bytes as an int."""
+def size_from(least: int = 0, most: int = MOST_BYTES) -> Callable[[str | int], int]:
+    """Return an option type: `65536`, `512K`, `8M`, `8MiB`, in bytes."""
 
-    name = "size"
+    def size(value: str | int) -> int:
+        return bytes_of(value, least, most) if isinstance(value, str) else value
 
-    def __init__(self, least: int = 0, most: int = MOST_BYTES) -> None:
-        self.least, self.most = least, most
+    return size
 
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> int:
-        if isinstance(value, int):
-            return value
-        match = _NUMBER.fullmatch(str(value))
-        unit = "" if match is None else match[2].upper().removesuffix("IB")
-        if match is None or unit not in _BYTES:
-            self.fail(f"{value!r} is not a size: write 65536, 512K or 8M", param, ctx)
-        exact = Decimal(match[1]) * _BYTES[unit]
-        if not self.least <= exact <= self.most:
-            self.fail(f"{value!r} is not between {self.least} B and {size(self.most)}", param, ctx)
-        return int(exact)
+
+def bytes_of(text: str, least: int = 0, most: int = MOST_BYTES) -> int:
+    match = _NUMBER.fullmatch(text)
+    unit = "" if match is None else match[2].upper().removesuffix("IB")
+    if match is None or unit not in _BYTES:
+        raise click.BadParameter(f"{text!r} is not a size: write 65536, 512K or 8M")
+    exact = Decimal(match[1]) * _BYTES[unit]
+    if not least <= exact <= most:
+        raise click.BadParameter(f"{text!r} is not between {least} B and {size(most)}")
+    return int(exact)
 
 
 def size(count: float) -> str:

@@ -7,47 +7,28 @@ and are taken as they are; all else is text.
 """
 
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import click
-
-if TYPE_CHECKING:  # generic in click 8.2 and later only
-    _StrType = click.ParamType[str]
-    _FloatType = click.ParamType[float]
-else:
-    _StrType = _FloatType = click.ParamType
 
 MOST_PER_CENT = 1e7
 """Of a core: that of 100,000 cores."""
 
 
-class Text(_StrType):
+def text(value: str) -> str:
     """Option type: text, which is UTF-8."""
-
-    name = "text"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        text = str(value)
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            self.fail(f"{value!r} is not UTF-8", param, ctx)
-        return text
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise click.BadParameter(f"{value!r} is not UTF-8") from None
+    return value
 
 
-class Name(_StrType):
+def name(value: str) -> str:
     """Option type: the name of a file, process, cgroup or device, of any bytes but none."""
-
-    name = "name"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        if not value:
-            self.fail("must not be empty", param, ctx)
-        return str(value)
+    if not value:
+        raise click.BadParameter("must not be empty")
+    return value
 
 
 class FileName(click.Path):
@@ -65,29 +46,25 @@ class FileName(click.Path):
 
 
 def as_read(name: str) -> str:
-    """Return a Name as it looks in a log, where U+FFFD is in place of bytes that are no UTF-8."""
+    """Return a `name` as it looks in a log, where U+FFFD is in place of bytes that are no UTF-8."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
-class Percent(_FloatType):
-    """Option type: a percentage, `5` or `2.5%`, as a float."""
+def percent_from(least: float = 0.0, most: float = MOST_PER_CENT) -> Callable[[str | float], float]:
+    """Return an option type: a percentage, `5` or `2.5%`."""
 
-    name = "percent"
-
-    def __init__(self, least: float = 0.0, most: float = MOST_PER_CENT) -> None:
-        self.least, self.most = least, most
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
+    def percent(value: str | float) -> float:
         try:
             found = float(str(value).removesuffix("%"))
         except ValueError:
-            self.fail(f"{value!r} is not a percentage: write 5 or 2.5%", param, ctx)
-        if not self.least <= found <= self.most:  # nor nan, which is not less or more
-            self.fail(f"{value!r} is not between {self.least:g} and {self.most:g}", param, ctx)
+            why = f"{value!r} is not a percentage: write 5 or 2.5%"
+            raise click.BadParameter(why) from None
+        if not least <= found <= most:  # nor nan, which is not less or more
+            raise click.BadParameter(f"{value!r} is not between {least:g} and {most:g}")
         return found
+
+    return percent
 
 
 LEAST_PER_CENT = 1e-6
-"""`Percent(LEAST_PER_CENT)`: any but 0."""
+"""`percent_from(LEAST_PER_CENT)`: any but 0."""

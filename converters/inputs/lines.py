@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, U64
 from biotrail.converters.inputs import line_loops as loops
 from biotrail.converters.inputs.beginning import PathOrStream, begin, open_file
+from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.unpacking import UNPACKING_ERRORS, Allowance, unpacked
 from biotrail.recorder.schema.strings import shown
 
@@ -24,24 +25,21 @@ _WHOLE = (b"]", b" cmd=", b" */")
 
 
 class TextFile:
-    """The lines of a text, read once.
+    """The lines of a source's text, read once; what cannot be read is a problem of the source.
 
-    size: bytes of the file, -1 unknown. first: its first bytes. unreadable: bytes of a last line
-    without end. problems: what could not be read, met so far.
+    first: its first bytes.
     """
 
-    def __init__(self, given: PathOrStream, name: str) -> None:
+    def __init__(self, given: PathOrStream, source: ForeignSource) -> None:
         beginning = begin(given)
         self.first = beginning.first
         self._owned = beginning.path is not None
-        self._name = name
+        self._source = source
         self._file = open_file(beginning.given, "a file with printed events")
-        self.size = (os.fstat(self._file.fileno()).st_size or -1) if self._owned else -1
+        source.size = (os.fstat(self._file.fileno()).st_size or -1) if self._owned else -1
         self._allowance = Allowance()
         self._stream = unpacked(self._file, beginning.first, self._allowance)
         self._lines = 0
-        self.unreadable = 0
-        self.problems: list[str] = []
 
     @property
     def offset(self) -> int:
@@ -58,9 +56,9 @@ class TextFile:
             try:
                 data = self._stream.read(BLOCK_BYTES)
             except (OSError, *UNPACKING_ERRORS) as error:
-                self.problems.append(
-                    f"{self._name}: cannot be read on behind byte {gained} of the text "
-                    f"({error}): copy the file again; what is before is kept"
+                self._source.problem(
+                    f"cannot be read on behind byte {gained} of the text ({error}): copy the file "
+                    "again; what is before is kept"
                 )
                 break
             if not data:
@@ -77,10 +75,9 @@ class TextFile:
         if rest.rstrip().endswith(_WHOLE):
             yield rest + b"\n"
         elif rest:
-            self.unreadable += len(rest)
-            self.problems.append(
-                f"{self._name}: line {self._lines + 1} has no end: the file is cut off there; left "
-                "out"
+            self._source.unreadable_bytes += len(rest)
+            self._source.problem(
+                f"line {self._lines + 1} has no end: the file is cut off there; left out"
             )
         if self._owned:
             self._file.close()

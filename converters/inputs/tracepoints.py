@@ -102,6 +102,44 @@ def record_dtype(form: Format, order: Literal["<", ">"]) -> np.dtype[np.void]:
 _NAMED_AT_MOST = 8
 
 
+class Owners:
+    """The ftrace buffer that gives a device's events of a tracepoint: the first that has any.
+
+    Two buffers that record the same I/O have each event twice, with times that differ a little, so
+    that copies cannot be told from other I/O one by one.
+    """
+
+    def __init__(self, buffers: Collection[str] | None = None) -> None:
+        """buffers: names of the buffers that are read, "" for the top one; None: not known yet."""
+        self._several = buffers is None or len(buffers) > 1
+        self._owner: dict[tuple[str, int], str] = {}
+        self._left_out: Counter[tuple[str, str]] = Counter()
+
+    def kept(self, rows: TracepointRows, buffer: str) -> TracepointRows:
+        """Return the rows of a buffer without those that another buffer gives; counts these."""
+        if not self._several or not len(rows):
+            return rows
+        column = rows.columns.get("dev")
+        device = np.zeros(len(rows), np.int64) if column is None else column.astype(np.int64)
+        if (device == device[0]).all() and self._owner.get((rows.event, int(device[0]))) == buffer:
+            return rows
+        numbers, of = np.unique(device, return_inverse=True)
+        owners = [self._owner.setdefault((rows.event, n), buffer) for n in numbers.tolist()]
+        foreign = np.array([owner != buffer for owner in owners])[of]
+        if not foreign.any():
+            return rows
+        for index in np.flatnonzero(np.bincount(of[foreign], minlength=len(owners))).tolist():
+            self._left_out[buffer, owners[index]] += int(np.count_nonzero(of == index))
+        return rows.without(foreign)
+
+    def remarks(self, name: str) -> list[str]:
+        return [
+            f"{name}: {count} events of buffer {buffer or 'top'!r} left out: buffer "
+            f"{owner or 'top'!r} has the same events of the same devices"
+            for (buffer, owner), count in self._left_out.most_common(_NAMED_AT_MOST)
+        ]
+
+
 class TracepointSource(ForeignSource):
     """A Source that makes events of the batches that a reader of one container yields.
 
@@ -141,10 +179,9 @@ class TracepointSource(ForeignSource):
             self.passed_over += batch.passed_over
             for loss in batch.losses:
                 self.add_loss(*loss)
-            rows = [self._names.identified(used) for used in map(self._used, batch.rows) if used]
+            rows = [used for used in map(self._used, batch.rows) if used]
             self._met.update(OLD_NAMES.get(r.event, r.event) for r in rows)
-            names = self._names.rows(rows)
-            events = translate([r for r in rows if r.event != THREAD_NAMES], names)
+            events = translate(rows, self._names)
             offset, complete_to = batch.offset, max(complete_to, batch.complete_to)
             reached = max(reached, int(events.ts[-1]) if len(events) else 0)
             yield events, complete_to, offset

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.events import RAW_WORDS, Events
-from biotrail.converters.events.tables import I64, SECTOR_BYTES, U16, U32, U64, Bool
+from biotrail.converters.events.tables import I64, SECTOR_BYTES, U32, U64, Bool
 from biotrail.converters.inputs.foreign import NO_QUEUE, NO_TAGS, head_words, status_words
 from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.kernel_names import opf_of
@@ -78,14 +78,8 @@ COMM_BYTES = 16
 _MOST_THREADS = 1 << 20
 
 
-@dataclass
-class NameRows:
-    """TASK events: time (ns), cpu and arrival (n,), raw (8, n), as `translate` takes them."""
-
-    time: I64
-    cpu: U16
-    arrival: I64
-    raw: U64
+_Records = tuple[I64, Column, I64, U64]
+"""Records' time (ns), CPU and arrival, (n,), and words, (8, n)."""
 
 
 class ThreadNames:
@@ -124,7 +118,7 @@ class ThreadNames:
             tgid[unknown] = tid[unknown]
         return replace(rows, pid=tid, tgid=tgid)
 
-    def rows(self, batch: Sequence[TracepointRows]) -> list[NameRows]:
+    def tasks(self, batch: Sequence[TracepointRows]) -> list[_Records]:
         """Return a TASK event for each row whose thread's name is not the last one's of its thread.
 
         Of thread 0, each CPU's idle thread, only the first name counts. A process that is not known
@@ -164,7 +158,7 @@ class ThreadNames:
         raw[0] = head_words(Kind.TASK, time[at])
         raw[1] = pid[at].view(np.uint64) & _LOW | tgid[at].view(np.uint64) << _SHIFT_32
         raw[2:4] = words[:, at]
-        return [NameRows(time[at], cpu[at], arrival[at], raw)]
+        return [(time[at], cpu[at], arrival[at], raw)]
 
 
 def _words(comm: Column) -> U64:
@@ -259,20 +253,24 @@ _LOW = np.uint64(0xFFFFFFFF)
 _BIO_KINDS = (Kind.Q, Kind.G, Kind.M, Kind.F, Kind.X, Kind.A, Kind.BIO_COMPLETE)
 
 
-def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Events:
+def translate(batch: Sequence[TracepointRows], names: ThreadNames | None = None) -> Events:
     """Return the rows of all tracepoints as Events, sorted by (time, arrival), `number` 0.
 
-    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED. names: threads' names;
-    at equal times and arrival these come first.
+    batch: rows of tracepoints in `KIND_OF`, each with the columns of NEEDED, and of THREAD_NAMES.
+    names: of the recording's threads so far; their events come first at equal times and arrival.
     """
-    batch = [rows for rows in batch if len(rows)]
-    if not batch and not names:
+    parts: list[_Records] = []
+    if names is not None:
+        batch = [names.identified(rows) for rows in batch]
+        parts = names.tasks(batch)
+    for rows in batch:
+        if len(rows) and rows.event != THREAD_NAMES:
+            parts.append((rows.time, np.asarray(rows.cpu), rows.arrival, _records(rows)))
+    if not parts:
         return Events.empty()
-    parts: list[NameRows | TracepointRows] = [*names, *batch]
-    raws = [name.raw for name in names] + [_records(rows) for rows in batch]
-    time = np.concatenate([part.time for part in parts])
-    arrival = np.concatenate([part.arrival for part in parts])
-    cpu = np.concatenate([np.asarray(part.cpu).astype(np.uint16) for part in parts])
+    times, cpus, arrivals, raws = zip(*parts, strict=True)
+    time, arrival = np.concatenate(times), np.concatenate(arrivals)
+    cpu = np.concatenate([numbers.astype(np.uint16) for numbers in cpus])
     raw = np.concatenate(raws, axis=1)
     order = np.lexsort((arrival, time))
     if not (order[1:] > order[:-1]).all():
@@ -281,29 +279,48 @@ def translate(batch: Sequence[TracepointRows], names: Sequence[NameRows]) -> Eve
 
 
 def _records(rows: TracepointRows) -> U64:
-    """Return the records of a tracepoint's rows: (8, n) uint64, a word of the record per row."""
+    """Return the records of a tracepoint's rows: (8, n) uint64, a word of the record per row.
+
+    Requests are without tags; flushes and passthrough get NO_SECTOR.
+    """
     kind = KIND_OF[rows.event]
     words = np.zeros((RAW_WORDS, len(rows)), np.uint64)
     words[0] = head_words(kind, rows.time)
+    thread = rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
     if kind in (Kind.P, Kind.U):
-        words[1] = rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
+        words[1] = thread
         words[2] = _number(rows, "nr_rq") & _LOW
-    elif kind == Kind.DONE:
-        words[2] = _number(rows, "dev") & _LOW
-    elif kind in _BIO_KINDS:
-        _fill_bio(kind, rows, words)
-    else:
-        _fill_request(kind, rows, words)
-    return words
-
-
-def _fill_bio(kind: Kind, rows: TracepointRows, words: U64) -> None:
-    dev, sector = _number(rows, "dev") & _LOW, _number(rows, "sector")
+        return words
+    dev = _number(rows, "dev") & _LOW
+    if kind == Kind.DONE:
+        words[2] = dev
+        return words
+    sector, sectors = _number(rows, "sector"), _number(rows, "nr_sector")
     letters = packed_letters(rows.columns["rwbs"])
+    size = (sectors * np.uint64(SECTOR_BYTES)) & _LOW
+    if "bytes" in rows.columns:
+        # Kernels before 4.11 fill it for passthrough alone, which has no sectors: 0 is not known.
+        said = _number(rows, "bytes") & _LOW
+        size = np.where(said == 0, size, said)
+    if kind not in _BIO_KINDS:
+        nowhere = without_position(letters, sector, sectors, size)
+        words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
+        words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
+        words[5] = dev | NO_TAGS
+        if kind == Kind.D:
+            ioprio = _number(rows, "ioprio") & np.uint64(0xFFFF)  # of Linux 6.12 and later
+            words[6] = np.uint64(NO_QUEUE) | ioprio << np.uint64(16)
+        elif kind in (Kind.C, Kind.E):
+            error = rows.columns.get("error", rows.columns.get("errors"))
+            words[5] = dev if error is None else dev | status_words(error)
+        elif kind == Kind.RQ_REMAP:
+            words[5] = dev | (_number(rows, "old_dev") & _LOW) << _SHIFT_32
+            words[6] = _number(rows, "old_sector")
+        return words
     opf = opfs(letters, np.zeros(len(rows), np.bool_)).astype(np.uint64) << _SHIFT_32
     words[2] = sector
-    words[3] = _bytes(rows) | opf
-    words[4] = dev | rows.pid.astype(np.int64).view(np.uint64) << _SHIFT_32
+    words[3] = size | opf
+    words[4] = dev | thread
     if kind == Kind.Q:
         words[5] = dev  # the partition, which the tracepoint does not report
     elif kind == Kind.X:
@@ -318,25 +335,7 @@ def _fill_bio(kind: Kind, rows: TracepointRows, words: U64) -> None:
         words[4] = dev
         if (error := rows.columns.get("error")) is not None:
             words[4] |= status_words(np.where(is_no_errno(error), 0, error))
-
-
-def _fill_request(kind: Kind, rows: TracepointRows, words: U64) -> None:
-    """Write a request's record without tags; flushes and passthrough get NO_SECTOR."""
-    dev, sector, size = _number(rows, "dev") & _LOW, _number(rows, "sector"), _bytes(rows)
-    letters = packed_letters(rows.columns["rwbs"])
-    nowhere = without_position(letters, sector, _number(rows, "nr_sector"), size)
-    words[3] = np.where(nowhere, np.uint64(NO_SECTOR), sector)
-    words[4] = size | opfs(letters, nowhere).astype(np.uint64) << _SHIFT_32
-    words[5] = dev | NO_TAGS
-    if kind == Kind.D:
-        ioprio = _number(rows, "ioprio") & np.uint64(0xFFFF)  # of Linux 6.12 and later
-        words[6] = np.uint64(NO_QUEUE) | ioprio << np.uint64(16)
-    elif kind in (Kind.C, Kind.E):
-        error = rows.columns.get("error", rows.columns.get("errors"))
-        words[5] = dev if error is None else dev | status_words(error)
-    elif kind == Kind.RQ_REMAP:
-        words[5] = dev | (_number(rows, "old_dev") & _LOW) << _SHIFT_32
-        words[6] = _number(rows, "old_sector")
+    return words
 
 
 def _number(rows: TracepointRows, name: str) -> U64:
@@ -344,18 +343,6 @@ def _number(rows: TracepointRows, name: str) -> U64:
     if column is None:
         return np.zeros(len(rows), np.uint64)
     return column.astype(np.int64 if column.dtype.kind == "i" else np.uint64).view(np.uint64)
-
-
-def _bytes(rows: TracepointRows) -> U64:
-    """Return the sizes (bytes), (n,): column "bytes", else whole sectors of "nr_sector".
-
-    Kernels before 4.11 fill "bytes" for passthrough alone, which has no sectors: 0 is not known.
-    """
-    whole = (_number(rows, "nr_sector") * np.uint64(SECTOR_BYTES)) & _LOW
-    if "bytes" not in rows.columns:
-        return whole
-    said = _number(rows, "bytes") & _LOW
-    return np.where(said == 0, whole, said)
 
 
 def is_no_errno(error: Column) -> Bool:

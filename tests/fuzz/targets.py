@@ -181,7 +181,7 @@ def _through(data: bytes) -> None:
             "\n".join(stacks_text.text_lines(trace, table, Weight.LATENCY, 5)).encode()
             stacks_text.as_dict(trace, table, Weight.COUNT)
             tree = flame([Recorded("", table.callers(), trace.stacks.all())])
-            for form in flame_graph.FORMS:
+            for form in (".svg", ".html"):
                 flame_graph.text(form, "x", tree, Weight.BYTES, [])
         _answers(data)
         html.page("page", "", report_page.collect(lambda: Trace(io.BytesIO(data)))).encode()

@@ -50,15 +50,15 @@ def abort_uploads(place: Location) -> int:
     if found is None:
         return 0
     aborted = 0
-    bucket, _, key = place.path.partition("/")
+    key = place.path.partition("/")[2]
     with suppress(OSError, ET.ParseError, ValueError):
-        root = _S3Bucket(place, bucket, found)
-        answer = root.ask("GET", "", {"uploads": "", "prefix": key})
+        answer = _ask_s3(place, found, "GET", "", {"uploads": "", "prefix": key})
         if b"<!DOCTYPE" in answer or b"<!ENTITY" in answer:
             raise ValueError("a list of uploads has no entities")
         for upload in ET.fromstring(answer).iterfind("{*}Upload"):
             if upload.findtext("{*}Key") == key:
-                root.ask("DELETE", key, {"uploadId": upload.findtext("{*}UploadId") or ""})
+                upload_id = upload.findtext("{*}UploadId") or ""
+                _ask_s3(place, found, "DELETE", key, {"uploadId": upload_id})
                 aborted += 1
     return aborted
 
@@ -92,62 +92,55 @@ def credentials() -> _Credentials | None:
     return None
 
 
-class _S3Bucket:
-    def __init__(self, place: Location, bucket: str, found: _Credentials) -> None:
-        """place: in the bucket; its file system knows the region, its URL may name the endpoint."""
-        self._found = found
-        self._region = str(getattr(place.filesystem, "region", "") or "us-east-1")
-        options = dict(urllib.parse.parse_qsl(place.url.partition("?")[2]))
-        endpoint = options.get("endpoint_override", "")
-        if endpoint and "://" not in endpoint:
-            endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
-        endpoint = (
-            endpoint
-            or os.environ.get("AWS_ENDPOINT_URL_S3", "")
-            or os.environ.get("AWS_ENDPOINT_URL", "")
-            or f"https://s3.{self._region}.amazonaws.com"
-        )
-        self._url = urllib.parse.urlsplit(endpoint.rstrip("/"))
-        self._bucket = bucket
+def _ask_s3(
+    place: Location, found: _Credentials, method: str, key: str, query: dict[str, str]
+) -> bytes:
+    """Return the answer to a request, signed by AWS's version 4. Raises OSError.
 
-    def ask(self, method: str, key: str, query: dict[str, str]) -> bytes:
-        """Return the answer to a request, signed by AWS's version 4. Raises OSError."""
-        path = urllib.parse.quote(f"{self._url.path}/{self._bucket}/{key}".rstrip("/"), safe="/~")
-        asked = urllib.parse.urlencode(
-            sorted(query.items()), safe="-_.~", quote_via=urllib.parse.quote
-        )
-        headers = self._signed(method, path, asked)
-        url = f"{self._url.scheme}://{self._url.netloc}{path}?{asked}"
-        if self._url.scheme not in ("http", "https"):
-            raise ValueError(f"{url}: is no address of a storage")
-        request = urllib.request.Request(url, method=method, headers=headers)
-        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
-            return bytes(answer.read(_MOST_ANSWER))
-
-    def _signed(self, method: str, path: str, query: str) -> dict[str, str]:
-        now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        headers = {
-            "host": self._url.netloc,
-            "x-amz-content-sha256": _NOTHING,
-            "x-amz-date": now,
-            **({"x-amz-security-token": self._found.token} if self._found.token else {}),
-        }
-        names = ";".join(sorted(headers))
-        lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
-        canonical = f"{method}\n{path}\n{query}\n{lines}\n{names}\n{_NOTHING}"
-        scope = f"{now[:8]}/{self._region}/s3/aws4_request"
-        digest = hashlib.sha256(canonical.encode()).hexdigest()
-        key = f"AWS4{self._found.secret}".encode()
-        for part in scope.split("/"):
-            key = hmac.digest(key, part.encode(), "sha256")
-        text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
-        signature = hmac.digest(key, text.encode(), "sha256").hex()
-        credential = f"{self._found.key}/{scope}"
-        headers["authorization"] = (
-            f"AWS4-HMAC-SHA256 Credential={credential}, SignedHeaders={names}, "
-            f"Signature={signature}"
-        )
-        return headers
+    place: in the bucket; its file system knows the region, its URL may name the endpoint.
+    """
+    region = str(getattr(place.filesystem, "region", "") or "us-east-1")
+    options = dict(urllib.parse.parse_qsl(place.url.partition("?")[2]))
+    endpoint = options.get("endpoint_override", "")
+    if endpoint and "://" not in endpoint:
+        endpoint = f"{options.get('scheme', 'https')}://{endpoint}"
+    endpoint = (
+        endpoint
+        or os.environ.get("AWS_ENDPOINT_URL_S3", "")
+        or os.environ.get("AWS_ENDPOINT_URL", "")
+        or f"https://s3.{region}.amazonaws.com"
+    )
+    root = urllib.parse.urlsplit(endpoint.rstrip("/"))
+    bucket = place.path.partition("/")[0]
+    path = urllib.parse.quote(f"{root.path}/{bucket}/{key}".rstrip("/"), safe="/~")
+    asked = urllib.parse.urlencode(sorted(query.items()), safe="-_.~", quote_via=urllib.parse.quote)
+    url = f"{root.scheme}://{root.netloc}{path}?{asked}"
+    if root.scheme not in ("http", "https"):
+        raise ValueError(f"{url}: is no address of a storage")
+    now = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    headers = {
+        "host": root.netloc,
+        "x-amz-content-sha256": _NOTHING,
+        "x-amz-date": now,
+        **({"x-amz-security-token": found.token} if found.token else {}),
+    }
+    names = ";".join(sorted(headers))
+    lines = "".join(f"{name}:{headers[name]}\n" for name in sorted(headers))
+    canonical = f"{method}\n{path}\n{asked}\n{lines}\n{names}\n{_NOTHING}"
+    scope = f"{now[:8]}/{region}/s3/aws4_request"
+    digest = hashlib.sha256(canonical.encode()).hexdigest()
+    signing_key = f"AWS4{found.secret}".encode()
+    for part in scope.split("/"):
+        signing_key = hmac.digest(signing_key, part.encode(), "sha256")
+    text = f"AWS4-HMAC-SHA256\n{now}\n{scope}\n{digest}"
+    signature = hmac.digest(signing_key, text.encode(), "sha256").hex()
+    headers["authorization"] = (
+        f"AWS4-HMAC-SHA256 Credential={found.key}/{scope}, SignedHeaders={names}, "
+        f"Signature={signature}"
+    )
+    request = urllib.request.Request(url, method=method, headers=headers)
+    with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+        return bytes(answer.read(_MOST_ANSWER))
 
 
 _PIECE = 8 << 20

@@ -23,8 +23,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
-from biotrail.cli.measuring.server import Application
-from biotrail.cli.serving.loopback_server import Request, Response
+from biotrail.cli.serving.loopback_server import Answer, Request, Response
 from biotrail.recorder.schema.measure_structs import FIRST_BOUND, SCHEMA
 
 PACKAGE = "io.prometheus.client"
@@ -175,7 +174,7 @@ def _fill_exemplar(into: Any, exemplar: Exemplar) -> None:
 _METHODS = [("Allow", "GET, HEAD, OPTIONS")]
 
 
-def application(registry: CollectorRegistry) -> Application:
+def application(registry: CollectorRegistry) -> Answer:
     def answer(request: Request) -> Response:
         if request.method == "OPTIONS":
             return Response(HTTPStatus.OK, _METHODS)

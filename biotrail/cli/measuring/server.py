@@ -8,20 +8,17 @@ own name leads there (DNS rebinding). So a request must have the right Host.
 import errno
 import ipaddress
 import os
-from collections.abc import Callable
 from http import HTTPStatus
 from typing import NamedTuple
 
 import click
 
-from biotrail.cli.serving.loopback_server import LoopbackServer, Request, Response, plain
+from biotrail.cli.serving.loopback_server import Answer, LoopbackServer, Request, Response, plain
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text import units
 
 DEFAULT = "127.0.0.1:9477"
 _LOCAL = "localhost"
-
-Application = Callable[[Request], Response]
 
 
 class Address(NamedTuple):
@@ -58,7 +55,7 @@ def parse_address(text: str) -> Address:
 class MetricsServer(LoopbackServer):
     """Serves an application at `address` while the block is entered."""
 
-    def __init__(self, address: Address, application: Application) -> None:
+    def __init__(self, address: Address, application: Answer) -> None:
         hosts = {address.host.lower(), f"[{address.host.lower()}]", _LOCAL}
         try:
             super().__init__(address.host, address.port, guarded(application, hosts))
@@ -76,7 +73,7 @@ class MetricsServer(LoopbackServer):
         """The address with the port that was bound."""
 
 
-def guarded(application: Application, hosts: set[str]) -> Application:
+def guarded(application: Answer, hosts: set[str]) -> Answer:
     """Return the application behind a check of the request's Host; its port may be a tunnel's."""
 
     def answer(request: Request) -> Response:

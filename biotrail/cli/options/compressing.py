@@ -76,7 +76,6 @@ class _ThreadWriter(io.RawIOBase):
 
 
 GZIP, ZSTD = ".gz", ".zst"
-GZIP_MAGIC, ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _GZIP_LEVEL = 6
 _ZSTD_LEVEL = 9
 """Takes as long as gzip at _GZIP_LEVEL, and is a seventh smaller."""

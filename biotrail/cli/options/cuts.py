@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options.gathering import Decorator, made_of
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, opener
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import (
     ANYBODY,
@@ -256,11 +256,8 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
-    if not cut.needs_file():
-        yield cut_of(lambda: reading.trace(open_log(log)), cut)
-        return
-    with readable_twice(log) as source:
-        yield cut_of(lambda: open_again(source, reading), cut)
+    with opener(log, reading, twice=cut.needs_file()) as again:
+        yield cut_of(again, cut)
 
 
 def cut_of(open_new: Callable[[], Trace], cut: Cut) -> Opened:
@@ -330,12 +327,12 @@ _TIMES: tuple[Decorator, ...] = (
     click.option(
         "--window",
         "cut_window",
-        type=units.Duration(units.ABOVE_ZERO),
+        type=units.duration_from(units.ABOVE_ZERO),
         metavar="TIME",
         help=f"Length of the part that --around chooses.  [default: {WINDOW}]",
     ),
 )
-_names = partial(click.option, multiple=True, type=values.Name())
+_names = partial(click.option, multiple=True, type=values.name)
 _DEVICE: Decorator = _names(
     *("-d", "--device", "cut_devices"),
     metavar="DEV",
@@ -380,7 +377,7 @@ _OUTCOMES: tuple[Decorator, ...] = (
     click.option(
         "--slower-than",
         "cut_slower",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Only I/Os that took at least this long.",
     ),

@@ -106,11 +106,20 @@ def open_log(log: str) -> Source:
     return open_source(log if log != "-" else _standard_input())
 
 
+def _standard_input() -> BinaryIO:
+    if sys.stdin.isatty():
+        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
+    return sys.stdin.buffer
+
+
 @contextmanager
-def readable_twice(log: str) -> Iterator[str | BinaryIO]:
-    """Yield the log's path or, for a pipe or `-`, its contents in an unnamed temporary file."""
-    if log != "-" and not is_pipe(log):
-        yield log
+def opener(log: str, reading: Reading, *, twice: bool) -> Iterator[Callable[[], Trace]]:
+    """Yield a function that opens the log's trace; with `twice` each time from its beginning.
+
+    For that a pipe's contents, or those of `-`, are kept in an unnamed temporary file.
+    """
+    if not twice or (log != "-" and not is_pipe(log)):
+        yield lambda: reading.trace(open_log(log))
         return
     import shutil  # tempfile imports much, and a log mostly has a path
     import tempfile
@@ -118,18 +127,9 @@ def readable_twice(log: str) -> Iterator[str | BinaryIO]:
     with tempfile.TemporaryFile() as copy:
         with nullcontext(_standard_input()) if log == "-" else open_file(log, PIPE) as stream:
             shutil.copyfileobj(stream, copy)
-        yield copy
 
+        def again() -> Trace:
+            copy.seek(0)
+            return reading.trace(copy)
 
-def _standard_input() -> BinaryIO:
-    if sys.stdin.isatty():
-        raise click.UsageError("- reads a log from standard input: connect a file or a pipe")
-    return sys.stdin.buffer
-
-
-def open_again(source: str | BinaryIO, reading: Reading) -> Trace:
-    """Open the trace from its beginning. source: as `readable_twice` yields it."""
-    if isinstance(source, str):
-        return reading.trace(open_log(source))
-    source.seek(0)
-    return reading.trace(source)
+        yield again

@@ -12,7 +12,7 @@ from contextlib import suppress
 from typing import BinaryIO
 from urllib.parse import quote
 
-from biotrail.cli.options import compressing
+from biotrail.converters.inputs import unpacking
 from biotrail.converters.outputs.perfetto.names import (
     IN_DEVICE,
     QUEUED,
@@ -77,7 +77,7 @@ def address(ui: str, url: str = "", view: View | None = None) -> str:
 
 def view_of(trace: BinaryIO) -> View | None:
     """Return the view that biotrail wrote at the end of a trace, plain or gzip, and rewind it."""
-    packed = trace.read(2) == compressing.GZIP_MAGIC
+    packed = trace.read(2) == unpacking.GZIP
     size = trace.seek(0, 2)
     trace.seek(0 if packed else max(size - _TAIL, 0))
     tail = b""

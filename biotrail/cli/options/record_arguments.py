@@ -22,7 +22,7 @@ device_option: Callable[[Any], Any] = click.option(
     "--device",
     "devices",
     multiple=True,
-    type=values.Name(),
+    type=values.name,
     metavar="DEV",
     help="Only this device, named as for record. Can be repeated. Default: all devices.",
 )
@@ -34,7 +34,7 @@ def duration_option(*other_names: str) -> Callable[[Any], Any]:
         "--duration",
         *other_names,
         "duration",
-        type=units.Duration(units.ABOVE_ZERO),
+        type=units.duration_from(units.ABOVE_ZERO),
         metavar="TIME",
         help="Stop after 10s, 5min, 2h, …",
     )
@@ -112,7 +112,7 @@ def path_option(text: str) -> Decorator:
 def call_over_option(text: str) -> Decorator:
     return click.option(
         "--call-over",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         default="1ms",
         show_default=True,
@@ -123,7 +123,7 @@ def call_over_option(text: str) -> Decorator:
 def call_budget_option(text: str) -> Decorator:
     return click.option(
         "--call-budget",
-        type=values.Percent(),
+        type=values.percent_from(),
         metavar="PERCENT",
         default=5.0,
         show_default=True,
@@ -144,7 +144,7 @@ class RecordArguments:
         "-d",
         "--device",
         multiple=True,
-        type=values.Name(),
+        type=values.name,
         metavar="DEV",
         help="Only this device: a name, a /dev path, a partition, a mapper name, a by-id link or a "
         "mount point. Can be repeated. Default: all devices.",
@@ -227,7 +227,7 @@ class RecordArguments:
     )
     buffer_size: int | None = option(
         "--buffer-size",
-        type=units.Size(1),
+        type=units.size_from(1),
         metavar="SIZE",
         help="Size of each CPU's ring, e.g. 4M; use a larger one when events are lost. Default: "
         "depends on the machine.",

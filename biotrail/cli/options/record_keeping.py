@@ -21,7 +21,7 @@ def amount(text: str) -> int | float:
     """Parse a size, `1G` or `512MiB`, to bytes (int), or a time, `10min`, to seconds (float)."""
     unit = text.lstrip("0123456789. ")
     if unit[:1] in ("K", "M", "G", "k", "B"):
-        return units.Size(1).convert(text, None, None)
+        return units.bytes_of(text, 1)
     if unit:
         return units.seconds(text, units.ABOVE_ZERO)
     raise click.BadParameter(f"{text!r} has no unit: write 512M, 1G, 30s or 10min")
@@ -137,13 +137,13 @@ class FlightOptions:
     )
     after: float | None = option(
         "--after",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Continue recording this long after a trigger, then write.  [default: 2s]",
     )
     every: float | None = option(
         "--every",
-        type=units.Duration(),
+        type=units.duration_from(),
         metavar="TIME",
         help="Ignore further triggers for this long after one.  [default: 60s]",
     )
@@ -168,7 +168,7 @@ class Keeping:
     )
     max_size: int | None = option(
         "--max-size",
-        type=units.Size(1),
+        type=units.size_from(1),
         metavar="SIZE",
         help="Stop when the log has reached about this size, e.g. 1G.",
     )
@@ -201,7 +201,7 @@ class Keeping:
     )
     max_cpu: float | None = option(
         "--max-cpu",
-        type=values.Percent(values.LEAST_PER_CENT),
+        type=values.percent_from(values.LEAST_PER_CENT),
         metavar="PERCENT",
         help="Warn when recording takes more than this share of one core.",
     )

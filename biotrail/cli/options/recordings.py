@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.cli.options.opening import USUAL, Reading, open_again, open_log, readable_twice
+from biotrail.cli.options.opening import USUAL, Reading, open_log, opener
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -133,11 +133,9 @@ def recordings(
 ) -> Iterator[list[InputRecording]]:
     """Yield the recordings in the logs. twice: whether `again` is called more than once."""
     logs = meant(logs)
-    if len(logs) == 1 and twice:
-        with readable_twice(logs[0]) as source:
-            yield [InputRecording("", list(logs), lambda: open_again(source, reading))]
-    elif len(logs) == 1:
-        yield [InputRecording("", list(logs), lambda: reading.trace(open_log(logs[0])))]
+    if len(logs) == 1:
+        with opener(logs[0], reading, twice=twice) as again:
+            yield [InputRecording("", list(logs), again)]
     else:
         found = open_recordings(logs, reading)
         labels = [""]

@@ -31,33 +31,27 @@ def task_ids(value: str) -> tuple[int, ...]:
     return tuple(found)
 
 
-class PodName(values.Name):
-    name = "pod"
-
-    def convert(
-        self, value: object, param: click.Parameter | None, ctx: click.Context | None
-    ) -> str:
-        text = super().convert(value, param, ctx)
-        namespace, slash, name = text.partition("/")
-        if slash and (not namespace or not name or "/" in name):
-            self.fail(f"{text!r} is no pod: write NAMESPACE/NAME, or a uid", param, ctx)
-        return text
+def pod(value: str) -> str:
+    namespace, slash, name = values.name(value).partition("/")
+    if slash and (not namespace or not name or "/" in name):
+        raise click.BadParameter(f"{value!r} is no pod: write NAMESPACE/NAME, or a uid")
+    return value
 
 
 _NAMED = (
     (
         "unit",
         "NAME",
-        values.Name(),
+        values.name,
         "this systemd unit, wherever it is, or slice: db.service, or db",
     ),
     (
         "container",
         "NAME",
-        values.Name(),
+        values.name,
         "this container or guest, by name, or by id (12 characters at least)",
     ),
-    ("pod", "NS/NAME", PodName(), "this pod's containers, by namespace and name, or by uid"),
+    ("pod", "NS/NAME", pod, "this pod's containers, by namespace and name, or by uid"),
 )
 
 
@@ -88,7 +82,7 @@ class TaskHelp(NamedTuple):
 
 def task_options(texts: TaskHelp, *short_pid: str) -> Decorator:
     ids = functools.partial(click.option, multiple=True, type=task_ids)
-    names = functools.partial(click.option, multiple=True, type=values.Name())
+    names = functools.partial(click.option, multiple=True, type=values.name)
     children = click.option("--children", is_flag=True, help=texts.children)
     options: tuple[Decorator, ...] = (
         ids(*short_pid, "--pid", metavar="PID", help=texts.pid),

@@ -17,7 +17,6 @@ from biotrail.text import units
 from biotrail.text.printing import say, say_all
 from biotrail.text.stacks import notes
 
-FORMS = (".svg", ".html")
 ROOM_NOTES = 50_000
 MOST_NOTES = 6
 _TOLD: dict[Weight, Callable[[int], str]] = {
@@ -26,11 +25,6 @@ _TOLD: dict[Weight, Callable[[int], str]] = {
     Weight.LATENCY: units.duration,
 }
 _WIDE = {Weight.COUNT: "bios", Weight.BYTES: "bytes", Weight.LATENCY: "time from queue to end"}
-
-
-def form(target: str) -> str | None:
-    ending = Path(target).suffix.lower()
-    return ending if ending in FORMS else None
 
 
 def write(
@@ -46,7 +40,7 @@ def write(
         for line in one.about(notes(trace, table, trace.stacks.all()))
     ]
     with terminated_as_interrupted():
-        made = text(form(target) or "", name, flame(recorded), by, lines)
+        made = text(Path(target).suffix.lower(), name, flame(recorded), by, lines)
         with output.replacing(target, force=force) as stream:
             stream.write(made.encode("utf-8", "replace"))
     size = units.size(Path(target).stat().st_size)

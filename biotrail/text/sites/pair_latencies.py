@@ -9,7 +9,7 @@ import numpy as np
 from biotrail.recorder.probes.sites.pairs import BOUNDS, Latencies, shown
 from biotrail.recorder.sites.declarations import ResolvedPair
 from biotrail.text import units
-from biotrail.text.bars import Bars
+from biotrail.text.bars import Bucket, bucket_lines
 
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 _NOTES = {
@@ -26,15 +26,15 @@ _NOTES = {
 
 def histogram(found: Latencies) -> Iterator[str]:
     """Yield a histogram in ns by powers of two as bcc's print_log2_hist, then its figures."""
-    counts = found.octaves()
-    used = np.flatnonzero(counts)
-    if not len(used):
+    counts = found.octaves().tolist()
+    used = [octave for octave, count in enumerate(counts) if count]
+    if not used:
         return
-    bars = Bars(int(counts.max()), (1 << int(used[-1]) + 1) - 1)
-    yield bars.heading("nsecs")
-    for octave in range(int(used[0]), int(used[-1]) + 1):
-        low, high = (1 << octave if octave else 0), (1 << octave + 1) - 1
-        yield bars.row(low, high, int(counts[octave]))
+    buckets: list[Bucket | None] = [
+        (1 << octave if octave else 0, (1 << octave + 1) - 1, counts[octave])
+        for octave in range(used[0], used[-1] + 1)
+    ]
+    yield from bucket_lines("nsecs", (1 << used[-1] + 1) - 1, buckets)
     percentiles = zip(_SHARES, found.percentiles(list(_SHARES.values())), strict=True)
     values = [("mean", found.mean), *percentiles, ("max", float(found.max))]
     parts = [f"{name} {units.duration(value)}" for name, value in values]

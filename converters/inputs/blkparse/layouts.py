@@ -184,6 +184,13 @@ _SAID = {
 
 
 def _columns(rows: list[list[bytes]], name: str) -> list[str]:
+    """Return what each word of a line is, as `Layout.columns`. Raises LogFormatError: unclear."""
+
+    def unclear(what: str) -> LogFormatError:
+        return LogFormatError(
+            f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
+        )
+
     width = min(map(len, rows))
     values = [[row[i] for row in rows] for i in range(width)]
     forms = [
@@ -194,81 +201,61 @@ def _columns(rows: list[list[bytes]], name: str) -> list[str]:
     for what in ("time", "device"):
         found = [i for i in range(width) if what in forms[i]]
         if len(found) > 1 or (what == "time" and not found):
-            raise _unclear(name, f"which of {len(found)} columns is the {what}")
+            raise unclear(f"which of {len(found)} columns is the {what}")
         for i in found:
             columns[i] = what
-    action, rwbs = _letters(values, forms, name)
+
+    # Action and RWBS, known by letters that one alone can have.
+    pairs = [
+        (a, r)
+        for a in range(width)
+        for r in range(width)
+        if a != r and "action" in forms[a] and "rwbs" in forms[r]
+        if any(letter in values[a] for letter in _LETTERS_ALONE)
+    ]
+    # Q and C are no RWBS: where one occurs, the column is the action.
+    sure = [(a, r) for a, r in pairs if "rwbs" not in forms[a]] or pairs
+    if len(sure) != 1:
+        raise unclear("which columns are the action (%a) and RWBS (%d)")
+    action, rwbs = sure[0]
     columns[action], columns[rwbs] = "action", "rwbs"
-    _place(columns, values, forms, name)
-    _numbers(columns, values, forms, name)
+
+    # Sector and sectors: around a +, or the two numbers behind the action.
+    plus = [i for i, known in enumerate(forms) if "plus" in known]
+    if len(plus) == 1 and 0 < plus[0] < width - 1:
+        place = [plus[0] - 1, plus[0] + 1]
+    else:
+        place = [i for i in range(max(action, rwbs), width) if "number" in forms[i]]
+        if len(place) == 2:
+            sizes = {int(value) for value in values[place[1]]} - {0}
+            if sizes and all(size % 512 == 0 for size in sizes):
+                raise unclear("whether sizes are sectors (%n) or bytes (%N)")
+    if len(place) != 2 or not all("number" in forms[i] for i in place):
+        raise unclear("which columns are the sector (%S) and number of sectors (%n)")
+    columns[place[0]], columns[place[1]] = "sector", "sectors"
+
+    # CPU and number, which stand before the time, and thread, behind it.
+    time, letters = columns.index("time"), min(action, rwbs)
+    bare = [i for i in range(width) if not columns[i] and "number" in forms[i]]
+    before = [i for i in bare if i < min(time, letters)]
+    between = [i for i in bare if time < i < letters]
+    if len(before) > 2 or len(between) > 1 or len(bare) > len(before) + len(between):
+        raise unclear("what its columns of bare numbers are")
+    for i in between:
+        columns[i] = "pid"
+    if len(before) == 2:
+        columns[before[0]], columns[before[1]] = "cpu", "number"
+    elif before:
+        alone = values[before[0]]
+        rises = len(alone) > 1 and all(a < b for a, b in pairwise(map(int, alone)))
+        columns[before[0]] = "number" if rises else "cpu"
+    for i in before:
+        if columns[i] == "cpu" and max(map(int, values[i])) >= _MOST_CPUS:
+            raise unclear("what its columns of bare numbers are")
+
     for i in range(width):
         if not columns[i] and "error" in forms[i]:
             columns[i] = "error"
     if not columns[-1] and not forms[-1]:
         columns[-1] = "comm"
     return columns
-
-
-def _letters(values: list[list[bytes]], forms: list[set[str]], name: str) -> tuple[int, int]:
-    """Return the columns of action and RWBS, known by letters that one alone can have."""
-    actions = [i for i, known in enumerate(forms) if "action" in known]
-    operations = [i for i, known in enumerate(forms) if "rwbs" in known]
-    pairs = [
-        (a, r)
-        for a in actions
-        for r in operations
-        if a != r and any(letter in values[a] for letter in _LETTERS_ALONE)
-    ]
-    # Q and C are no RWBS: where one occurs, the column is the action.
-    sure = [(a, r) for a, r in pairs if "rwbs" not in forms[a]] or pairs
-    if len(sure) != 1:
-        raise _unclear(name, "which columns are the action (%a) and RWBS (%d)")
-    return sure[0]
-
-
-def _place(columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str) -> None:
-    """Set the columns of sector and sectors: around a +, or the two numbers behind the action."""
-    plus = [i for i, known in enumerate(forms) if "plus" in known]
-    if len(plus) == 1 and 0 < plus[0] < len(columns) - 1:
-        sector, sectors = plus[0] - 1, plus[0] + 1
-    else:
-        start = max(columns.index("action"), columns.index("rwbs"))
-        numbers = [i for i in range(start, len(columns)) if "number" in forms[i]]
-        if len(numbers) != 2:
-            raise _unclear(name, "which columns are the sector (%S) and number of sectors (%n)")
-        sector, sectors = numbers
-        sizes = {int(value) for value in values[sectors]} - {0}
-        if sizes and all(size % 512 == 0 for size in sizes):
-            raise _unclear(name, "whether sizes are sectors (%n) or bytes (%N)")
-    if "number" not in forms[sector] or "number" not in forms[sectors]:
-        raise _unclear(name, "which columns are the sector (%S) and number of sectors (%n)")
-    columns[sector], columns[sectors] = "sector", "sectors"
-
-
-def _numbers(
-    columns: list[str], values: list[list[bytes]], forms: list[set[str]], name: str
-) -> None:
-    """Set the columns of CPU and number, which stand before the time, and thread, behind it."""
-    time, letters = columns.index("time"), min(columns.index("action"), columns.index("rwbs"))
-    bare = [i for i in range(len(columns)) if not columns[i] and "number" in forms[i]]
-    before = [i for i in bare if i < min(time, letters)]
-    between = [i for i in bare if time < i < letters]
-    if len(before) > 2 or len(between) > 1 or len(bare) > len(before) + len(between):
-        raise _unclear(name, "what its columns of bare numbers are")
-    for i in between:
-        columns[i] = "pid"
-    if len(before) == 2:
-        columns[before[0]], columns[before[1]] = "cpu", "number"
-    for i in before[:1] if len(before) == 1 else []:
-        steps = pairwise(map(int, values[i]))
-        rises = len(values[i]) > 1 and all(a < b for a, b in steps)
-        columns[i] = "number" if rises else "cpu"
-    for i in before:
-        if columns[i] == "cpu" and max(map(int, values[i])) >= _MOST_CPUS:
-            raise _unclear(name, "what its columns of bare numbers are")
-
-
-def _unclear(name: str, what: str) -> LogFormatError:
-    return LogFormatError(
-        f"{name}: blkparse's text in a layout of -f, which does not tell {what}: {_ADVICE}"
-    )

@@ -115,8 +115,7 @@ class BlkparseSource(RecordSource):
         self.header["created_by"] = "blkparse"
         self.header["events"]["letters"] = list(LETTERS)
         self.end = {"reason": "end of blkparse's text"}
-        self._text = TextFile(path, self.name)
-        self.size = self._text.size
+        self._text = TextFile(path, self)
         self.reached = -1
         self._reader = LineReader(RecordLines, acts=bytes(ACTS))
         self._requests = Requests()
@@ -250,7 +249,7 @@ class BlkparseSource(RecordSource):
         named, columns = named[known], {"comm": comm[known]}
         cpu, pid = lines.column("cpu")[named], lines.column("pid")[named]
         threads = TracepointRows(THREAD_NAMES, lines.time[named], cpu, pid, named, columns)
-        names = translate([], self._names.rows([threads]))
+        names = translate([threads], self._names)
         events = Events.join(
             [names, self.events_of(batch, self.name, self._text.offset, self.reached)]
         )
@@ -259,8 +258,6 @@ class BlkparseSource(RecordSource):
 
     def _report(self) -> None:
         layout, bad, other = self._layout, self._bad_lines, self._other_lines
-        self.problems += self._text.problems
-        self.unreadable_bytes += self._text.unreadable
         self.left_out.pop(f"action {NOT_TOLD}", None)  # `Layout` counts them
         self.report_rest()
         if self._unnumbered_repeats:

@@ -77,12 +77,16 @@ class RecordFile:
 
     cpu: the file's CPU, -1 for a stream of all. size: bytes, -1 unknown. offset: bytes parsed so
     far. reached: time (ns) of the newest record yielded, the least int64 before any. unreadable:
-    bytes that belong to no record. cut: whether the records are CUT ones. problems: descriptions
-    of damage met so far.
+    bytes that belong to no record. cut: whether the records are CUT ones.
     """
 
-    def __init__(self, source: PathOrStream, block_bytes: int, cpu: int = -1) -> None:
-        """Read the first block. Raises LogFormatError; an empty file is accepted."""
+    def __init__(
+        self, source: PathOrStream, block_bytes: int, problems: list[str], cpu: int = -1
+    ) -> None:
+        """Read the first block. Raises LogFormatError; an empty file is accepted.
+
+        problems: what descriptions of damage are added to.
+        """
         self.name = name_of(source)
         self._stream = open_file(source, "a file or set of files that blktrace wrote")
         owned = isinstance(source, str | os.PathLike)
@@ -90,7 +94,7 @@ class RecordFile:
         self.cpu = cpu
         self.offset = 0
         self.unreadable = 0
-        self.problems: list[str] = []
+        self.problems = problems
         self.reached = np.iinfo(np.int64).min
         self.order: ByteOrder = "<"
         self.cut = False

@@ -6,7 +6,7 @@ write-zeroes, discard and secure erase) are translated as the more common one.
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,29 +77,20 @@ _NUMBER = np.dtype(">u8")
 """Of the payloads of X and U."""
 
 
-@dataclass
-class Message:
-    """A message that the kernel or a program wrote into the trace; ts in ns, dev a dev_t."""
-
-    ts: int
-    cpu: int
-    dev: int
-    pid: int
-    text: str
+Message = dict[str, Any]
+"""What the kernel or a program wrote into the trace: ts (ns), cpu, dev (a dev_t), pid, text."""
 
 
-@dataclass
-class TranslatedRecords:
-    """A batch's events, in the batch's order, and its other contents.
-
-    left_out: number of records without a record kind, by action. clock: (ns of the trace's
-    clock, ns of CLOCK_REALTIME) of the batch's last timestamp note; None if there is none.
-    """
-
-    events: Events
-    messages: list[Message] = field(default_factory=list)
-    left_out: Counter[str] = field(default_factory=Counter)
-    clock: tuple[int, int] | None = None
+def realtime_of(batch: RecordBatch) -> tuple[int, int] | None:
+    """Return (ns of the trace's clock, ns of CLOCK_REALTIME) of the last timestamp note, if any."""
+    action = batch.head["action"]
+    is_note = has(categories(action), Category.NOTIFY)
+    stamps = np.flatnonzero(is_note & (action & np.uint64(ACT_MASK) == Note.TIMESTAMP))
+    for row in stamps[::-1].tolist():
+        if len(payload := _payload(batch, row)) == 8:
+            seconds, ns = np.frombuffer(payload, dtype=f"{batch.order}u4").tolist()
+            return int(batch.head["time"][row]), seconds * 10**9 + ns
+    return None
 
 
 class Translator:
@@ -108,12 +99,12 @@ class Translator:
         self._flag = context.flag_mask
         self._swapper_named = False
 
-    def rows(self, batch: RecordBatch) -> TranslatedRecords:
-        """Return a batch's records that have a record kind as events, and what its notes say.
+    def rows(self, batch: RecordBatch) -> tuple[Events, list[Message], Counter[str]]:
+        """Return a batch's events, its messages, and how many others there are, by action.
 
-        Process notes become TASK events, with the time of the next record that is no note, which
-        they are about, or else of the last; other notes go to `messages` and `clock`, with their
-        own times. The events stay in the batch's order; their `number` is 0.
+        Events are records that have a record kind, in the batch's order, with `number` 0. Process
+        notes become TASK events, with the time of the next record that is no note, which they are
+        about, or else of the last; messages have their own times.
         """
         head = batch.head
         action = head["action"]
@@ -137,8 +128,7 @@ class Translator:
                 for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)
             }
         )
-        result = TranslatedRecords(Events.empty(), left_out=left_out)
-        self._read_notes(batch, notes, kind, result)
+        messages = self._read_notes(batch, notes, kind, left_out)
         at = np.flatnonzero(kind)
         raw = np.zeros((len(at), RAW_WORDS), np.uint64)
         times = head["time"].astype(np.int64)
@@ -150,37 +140,29 @@ class Translator:
         self._fill(batch, at, kind[at], category[at], raw)
         raw[:, 0] = head_words(kind[at], times[at])
         cpu = head["cpu"][at].astype(np.uint16)
-        result.events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
-        return result
+        events = Events(times[at], cpu, np.zeros(len(at), np.int64), raw)
+        return events, messages, left_out
 
     def _read_notes(
-        self, batch: RecordBatch, notes: I64, kind: U8, result: TranslatedRecords
-    ) -> None:
-        """Set `kind` (per record) of process notes to TASK; add other `notes` to `result`."""
+        self, batch: RecordBatch, notes: I64, kind: U8, left_out: Counter[str]
+    ) -> list[Message]:
+        """Set `kind` (per record) of process notes to TASK; return messages, count other notes."""
+        messages: list[Message] = []
         for row in notes.tolist():
             head = batch.head[row]
             note = int(head["action"]) & ACT_MASK
-            payload = _payload(batch, row)
             if note == Note.PROCESS and (head["pid"] or not self._swapper_named):
                 # pid 0 is every CPU's idle thread: the first name is kept, as blkparse does.
                 self._swapper_named = self._swapper_named or not head["pid"]
                 kind[row] = Kind.TASK
-            elif note == Note.TIMESTAMP and len(payload) == 8:
-                words = np.frombuffer(payload, dtype=f"{batch.order}u4")
-                realtime = int(words[0]) * 10**9 + int(words[1])
-                result.clock = (int(head["time"]), realtime)
             elif note == Note.MESSAGE:
-                result.messages.append(
-                    Message(
-                        int(head["time"]),
-                        int(head["cpu"]),
-                        int(head["device"]),
-                        int(head["pid"]),
-                        payload.decode("utf-8", "replace"),
-                    )
-                )
+                fields = {"ts": "time", "cpu": "cpu", "dev": "device", "pid": "pid"}
+                message: Message = {key: int(head[name]) for key, name in fields.items()}
+                message["text"] = _payload(batch, row).decode("utf-8", "replace")
+                messages.append(message)
             elif note > Note.MESSAGE:
-                result.left_out[f"note {note}"] += 1
+                left_out[f"note {note}"] += 1
+        return messages
 
     def _fill(self, batch: RecordBatch, at: I64, kind: U8, category: U32, raw: U64) -> None:
         """Write the words of the records `at` into `raw`, (n, 8), all but the first."""

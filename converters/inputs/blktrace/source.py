@@ -17,7 +17,7 @@ from biotrail.converters.events.tables import Bool
 from biotrail.converters.inputs.beginning import PathOrStream
 from biotrail.converters.inputs.blktrace.files import RecordBatch, RecordFile, find, set_name
 from biotrail.converters.inputs.blktrace.format import Category, categories, has
-from biotrail.converters.inputs.blktrace.rows import Message, Translator
+from biotrail.converters.inputs.blktrace.rows import Translator, realtime_of
 from biotrail.converters.inputs.foreign import (
     MAX_NS,
     WITHOUT_BIOS,
@@ -106,14 +106,12 @@ def kept_of(batch: RecordBatch, keep: Bool) -> RecordBatch:
 class RecordSource(ForeignSource):
     """A Source of blktrace's records: their translation, and what their numbers tell.
 
-    While `parts` is iterated over, `messages` collects the first MESSAGES_KEPT messages,
-    `messages_met` counts all of them, and `left_out` counts, by action, records that have no kind
-    in a log.
+    The first MESSAGES_KEPT of `messages_met` messages become notes. left_out: number of records
+    that have no kind in a log, by action.
     """
 
     def __init__(self, given: PathOrStream, tool: str) -> None:
         super().__init__(given, tool)
-        self.messages: list[Message] = []
         self.messages_met = 0
         self.left_out: Counter[str] = Counter()
         self.numbers_tell = True
@@ -141,10 +139,8 @@ class RecordSource(ForeignSource):
         if self.left_out:
             what = ", ".join(f"{name} {count}" for name, count in sorted(self.left_out.items()))
             self.remark(f"records left out, as a log has no such kind: {what}")
-        if self.messages_met > len(self.messages):
-            self.remark(
-                f"{self.messages_met} messages, of which the first {len(self.messages)} were kept"
-            )
+        if (met := self.messages_met) > len(self.notes):
+            self.remark(f"{met} messages, of which the first {len(self.notes)} were kept")
 
     def events_of(self, batch: RecordBatch, name: str, offset: int, reached: int) -> Events:
         """Return a batch's events without repeated records.
@@ -163,19 +159,18 @@ class RecordSource(ForeignSource):
         if not keep.all():
             self._repeats[name] += int(np.count_nonzero(~keep))
             batch = kept_of(batch, keep)
-        rows = self._translator.rows(batch)
-        self.left_out += rows.left_out
-        self.messages_met += len(rows.messages)
-        kept = rows.messages[: MESSAGES_KEPT - len(self.messages)]
-        self.messages += kept
-        self.notes += [("message", vars(message)) for message in kept]
+        events, messages, left_out = self._translator.rows(batch)
+        self.left_out += left_out
+        self.messages_met += len(messages)
+        kept = messages[: MESSAGES_KEPT - len(self.notes)]
+        self.notes += [("message", message) for message in kept]
         times = batch.head["time"]
         for row, cpu, count in batch.lost:
             # Between the records around the line; the newest of the file if the batch has none.
             after = int(times[min(row, len(times) - 1)]) if len(times) else max(reached, 0)
             self.add_loss(int(times[row - 1]) if row else after, after, cpu, count)
-        self._met.update(np.unique(rows.events.kind).tolist())
-        return rows.events
+        self._met.update(np.unique(events.kind).tolist())
+        return events
 
 
 BLOCK_BYTES = 1 << 20
@@ -201,9 +196,10 @@ class BlktraceSource(RecordSource):
             self.set_name = set_name(self.name)
             share = _ALL_BLOCKS_BYTES // len(found)
             block = min(BLOCK_BYTES, max(_LEAST_BLOCK_BYTES, share))
-            self._files = [RecordFile(file, block, cpu) for cpu, file in found.items()]
+            files = found.items()
+            self._files = [RecordFile(file, block, self.problems, cpu) for cpu, file in files]
         else:
-            self._files = [RecordFile(path, BLOCK_BYTES)]
+            self._files = [RecordFile(path, BLOCK_BYTES, self.problems)]
         if all(file.empty for file in self._files):
             raise without_block_events(self.name, self.tool, "empty: there is not one record")
         if absent := sorted(set(range(max(found, default=0))) - set(found)):
@@ -227,7 +223,6 @@ class BlktraceSource(RecordSource):
         sizes = [file.size for file in self._files]
         self.size = -1 if -1 in sizes else sum(sizes)
         self._describe()
-        self._reported = [0] * len(self._files)
 
     def _describe(self) -> None:
         """Take clocks and device into the header, by the first batch of each file."""
@@ -240,8 +235,7 @@ class BlktraceSource(RecordSource):
                 continue
             notes = has(categories(batch.head["action"]), Category.NOTIFY)
             devices.update(np.unique(batch.head["device"]).tolist())
-            clock = Translator(Context({})).rows(batch).clock if notes.any() else None
-            if clock is not None:
+            if (clock := realtime_of(batch)) is not None:
                 noted, realtime = clock
                 begin = int(batch.head["time"][~notes].min(initial=np.uint64(MAX_NS)))
                 if begin < noted:
@@ -263,8 +257,6 @@ class BlktraceSource(RecordSource):
             index = min(readers, key=lambda i: self._files[i].reached)
             file = self._files[index]
             batch = next(readers[index], None)
-            self.problems += file.problems[self._reported[index] :]
-            self._reported[index] = len(file.problems)
             self.unreadable_bytes = sum(f.unreadable for f in self._files)
             if batch is None:
                 del readers[index]

@@ -13,10 +13,9 @@ from biotrail.converters.events.tables import I64, NO_CPU, U64, Bool
 from biotrail.converters.inputs.beginning import UTF8_MARK, PathOrStream, refusal
 from biotrail.converters.inputs.foreign import ForeignSource
 from biotrail.converters.inputs.ftrace import text_layouts as layouts
-from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.line_loops import KINDS
 from biotrail.converters.inputs.lines import Examples, LineReader, Lines, OtherLine, TextFile, texts
-from biotrail.converters.inputs.tracepoints import Batch, Loss, TracepointSource
+from biotrail.converters.inputs.tracepoints import Batch, Loss, Owners, TracepointSource
 from biotrail.converters.inputs.translate import Column, TracepointRows
 from biotrail.converters.inputs.unpacking import beginning
 from biotrail.recorder.schema.block_events import KIND_OF
@@ -129,8 +128,7 @@ class TextSource(TracepointSource):
 
     def __init__(self, path: PathOrStream) -> None:
         super().__init__(path, "ftrace text")
-        self._text = TextFile(path, self.name)
-        self.size = self._text.size
+        self._text = TextFile(path, self)
         self._reader = LineReader(EventLines, SHAPES)
         self._snapshots = Snapshots()
         self._damage = TextDamage(self)
@@ -290,9 +288,7 @@ class TextSource(TracepointSource):
 
     def _report(self) -> None:
         snapshots, bad, left_out = self._snapshots, self._bad_lines, self._left_out_lines
-        self.problems += self._text.problems
         self._damage.report()
-        self.unreadable_bytes += self._text.unreadable
         if bad.count:
             self.problem(
                 f"left out: {bad.count} lines of block events that are not understood, {bad.first}"

@@ -12,7 +12,6 @@ import numpy as np
 from biotrail.converters.events.tables import I64, U8
 from biotrail.converters.inputs.beginning import PathOrStream, open_file
 from biotrail.converters.inputs.foreign import records_at
-from biotrail.converters.inputs.ftrace.owners import Owners
 from biotrail.converters.inputs.ftrace.pages import (
     COUNT_BYTES,
     CpuPages,
@@ -25,6 +24,7 @@ from biotrail.converters.inputs.ftrace.recording import Buffer, Fields, read_rec
 from biotrail.converters.inputs.tracepoints import (
     Batch,
     Loss,
+    Owners,
     TracepointSource,
     parse_format,
     record_dtype,

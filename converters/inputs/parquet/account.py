@@ -12,6 +12,7 @@ import numpy as np
 import zstandard
 
 from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.recorder.log import (
     Facts,
     major_of,
@@ -36,8 +37,6 @@ _PACKED = ("header", "notes", "losses", "end", "account", "chunks")
 _CHUNK_COLUMNS = ("events", "complete_to", "monotonic", "boottime", "realtime", "uncertainty")
 MAX_CHUNKS = 1 << 22
 """Most chunks of an archive, so that the cost of reading their table is bounded."""
-
-_MAX_NS = 1 << 62
 NO_CLOCK = -1
 
 
@@ -136,7 +135,7 @@ def unpack(name: str, stored: Mapping[bytes, bytes]) -> Metadata:
     chunks = _unpack_chunks(name, parts["chunks"])
     if min(account.groups, default=0) < 0 or sum(account.groups) != len(chunks):
         raise _wrong(name, "has row groups that do not cover its chunks")
-    if (chunks < NO_CLOCK).any() or (chunks > _MAX_NS).any() or (chunks[:, 0] < 0).any():
+    if (chunks < NO_CLOCK).any() or (chunks > MAX_NS).any() or (chunks[:, 0] < 0).any():
         raise _wrong(name, "has chunks of impossible times")
     if int(chunks[:, 0].sum()) != account.events:
         raise _wrong(name, "has chunks whose events do not add up to its number of events")
@@ -192,7 +191,7 @@ def _account(name: str, value: dict[str, Any]) -> Account:
     right = all(type(number) is int for numbers_of in numbers for number in numbers_of)
     right &= all(isinstance(text, str) for text in account.problems + account.remarks)
     right &= all(key.isdecimal() and len(key) < 4 for key in account.unknown)
-    if not right or not all(0 <= time <= _MAX_NS for time in times):
+    if not right or not all(0 <= time <= MAX_NS for time in times):
         raise _wrong(name, "has values of another type")
     return account
 

@@ -155,11 +155,11 @@ def open_url(url: str) -> BinaryIO:
         raise LogFormatError(f"{url}: cannot be read: {reason(error)}") from error
 
 
-def expand(url: str, suffix: str = SUFFIX) -> list[str]:
+def expand(url: str) -> list[str]:
     """Return the URLs of the files that a URL means, sorted.
 
     url: with wildcards (`*`, `?`, `[…]` within a folder's or file's name, `**` for any folders) all
-    that match; a folder: all files below it with the ending `suffix`; else `url` itself, whether
+    that match; a folder: all files below it with the ending SUFFIX; else `url` itself, whether
     there is such a file or not. Raises LocationError: the storage cannot be listed.
     """
     before, options = _split_options(url)
@@ -175,7 +175,7 @@ def expand(url: str, suffix: str = SUFFIX) -> list[str]:
             base = locate(url)
             if base.filesystem.get_file_info(base.path).type != fs.FileType.Directory:
                 return [url]
-            wanted = [name for name in _below(base, True) if name.endswith(suffix)]
+            wanted = [name for name in _below(base, True) if name.endswith(SUFFIX)]
     except (OSError, pa.ArrowException) as error:
         raise LocationError(f"{url}: cannot be listed: {reason(error)}") from error
     return sorted(base.child(name).url for name in wanted)

@@ -17,6 +17,7 @@ from biotrail.converters.events import arrow
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import I64
 from biotrail.converters.inputs.beginning import is_url
+from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.converters.inputs.log import Part
 from biotrail.converters.inputs.parquet.account import (
     BLOCK_BYTES,
@@ -35,7 +36,6 @@ EVENTS = "events"
 TABLE_KEY = "biotrail.table"
 
 
-_MAX_NS = 1 << 62
 MOST_EVENTS_A_BYTE = 256
 """Most events per stored byte of a row group; biotrail stores two or three bytes per event."""
 _MAX_GROUP = 1 << 22
@@ -154,7 +154,7 @@ class ArchiveSource:
             )
             if not np.array_equal(np.repeat(np.arange(len(counts)) + first, counts), chunk):
                 raise ValueError("its events do not match the table of chunks")
-            if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= _MAX_NS:
+            if len(events) and not 0 <= events.ts.min() <= events.ts.max() <= MAX_NS:
                 raise ValueError("its events have impossible times")
             return events
         except (pa.ArrowException, OSError, ValueError) as error:

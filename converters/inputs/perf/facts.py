@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import BinaryIO, NamedTuple
 
+import numpy as np
+
 from biotrail.converters.inputs.beginning import PathOrStream, name_of
 from biotrail.converters.inputs.foreign import MAX_NS, clocks_at
 from biotrail.converters.inputs.perf.layout import (
@@ -18,17 +20,20 @@ from biotrail.converters.inputs.perf.layout import (
     Cursor,
     read_attr,
 )
-from biotrail.converters.inputs.tracepoints import parse_format
+from biotrail.converters.inputs.tracepoints import parse_format, record_dtype
+from biotrail.recorder.schema.block_events import KIND_OF
 from biotrail.recorder.schema.errors import LogFormatError
-from biotrail.recorder.schema.formats import Format
 
 _MAGIC = b"\x17\x08\x44tracing"
 _PIPE_HEADER_BYTES = 16
 
 
 class Tracepoint(NamedTuple):
+    """dtype: of its record; None: it is none of the block layer's that are read."""
+
     system: str
-    form: Format
+    name: str
+    dtype: np.dtype[np.void] | None
 
 
 class Feature(IntEnum):
@@ -129,7 +134,9 @@ class Facts:
                 text = cursor.take(cursor.number(8)).decode("utf-8", "replace")
                 with suppress(LogFormatError):
                     form = parse_format(text, self.where)
-                    self.tracepoints[form.number] = Tracepoint(system, form)
+                    is_read = system == "block" and form.name in KIND_OF
+                    dtype = record_dtype(form, self.order) if is_read else None
+                    self.tracepoints[form.number] = Tracepoint(system, form.name, dtype)
 
     def add_feature(self, number: int, data: bytes) -> None:
         """Add what a section says, by its number; sections that are not needed are passed over.
@@ -191,7 +198,7 @@ class Facts:
         """
         tracepoint = self.tracepoint(index)
         if tracepoint is not None:
-            return tracepoint.form.name
+            return tracepoint.name
         attr = self.events[index]
         name = self.names.get(index, "")
         if attr.type == TRACEPOINT:

@@ -4,7 +4,7 @@
 Numbers are those of include/uapi/linux/perf_event.h and tools/lib/perf/include/perf/event.h.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, IntFlag
 from typing import Literal
 
@@ -95,7 +95,7 @@ that are named above: no record has a type beyond these, or 0."""
 
 
 class SampleType(IntFlag):
-    """Fields of a sample, in the order in which they lie in it, but for ID (see `SampleLayout`)."""
+    """Fields of a sample, in their order in it, but for ID (see `_SAMPLE_ORDER`)."""
 
     IP = 1 << 0
     TID = 1 << 1
@@ -150,12 +150,18 @@ _FREQ, _ENABLE_ON_EXEC, _SAMPLE_ID_ALL = 10, 12, 18
 _LEAST_ATTR_BYTES = 48
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attr:
-    """What is needed of a `struct perf_event_attr`.
+    """What is needed of a `struct perf_event_attr`, and where a sample of the event has its fields.
 
     config: of a tracepoint its ID. size: bytes in the file. period: 1: every event is recorded;
     n: each n-th; 0: as many as a frequency allows.
+
+    at: offset (bytes) from the record's start of each field of 8 bytes that a sample has. id_at:
+    that of the id by which its event is known; None: it has none. fixed: bytes before READ,
+    CALLCHAIN and RAW, which vary in length. ends_with_raw: whether nothing lies behind RAW.
+    trailer_at: offset from the record's *end* (negative) of the fields that other records of the
+    kernel end with, if `sample_id_all`.
     """
 
     type: int
@@ -166,6 +172,20 @@ class Attr:
     read_format: ReadFormat
     sample_id_all: bool
     enable_on_exec: bool
+    at: dict[SampleType, int] = field(init=False)
+    id_at: int | None = field(init=False)
+    fixed: int = field(init=False)
+    ends_with_raw: bool = field(init=False)
+    trailer_at: dict[SampleType, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        present = [one for one in _SAMPLE_ORDER if one in self.sample_type]
+        self.at = {one: HEADER_BYTES + 8 * i for i, one in enumerate(present)}
+        self.id_at = self.at.get(SampleType.IDENTIFIER, self.at.get(SampleType.ID))
+        self.fixed = HEADER_BYTES + 8 * len(present)
+        self.ends_with_raw = not int(self.sample_type) & _BEHIND_RAW
+        last = [one for one in _TRAILER_ORDER if one in self.sample_type and self.sample_id_all]
+        self.trailer_at = {one: -8 * (len(last) - i) for i, one in enumerate(last)}
 
 
 def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
@@ -188,25 +208,3 @@ def read_attr(data: bytes, order: ByteOrder, where: str) -> Attr:
         flag(_SAMPLE_ID_ALL),
         flag(_ENABLE_ON_EXEC),
     )
-
-
-class SampleLayout:
-    """Where a sample of one type has its fields.
-
-    at: offset (bytes) from the record's start of each field of 8 bytes that it has. fixed: bytes
-    before READ, CALLCHAIN and RAW, which vary in length. trailer_at: offset from the record's
-    *end* (negative) of the fields that other records of the kernel end with, if `sample_id_all`.
-    ends_with_raw: whether nothing lies behind RAW. id_at: offset of the id by which a sample's
-    event is known; None: it has none.
-    """
-
-    def __init__(self, attr: Attr) -> None:
-        self.has = attr.sample_type
-        self.read_format = attr.read_format
-        present = [field for field in _SAMPLE_ORDER if field in attr.sample_type]
-        self.at = {field: HEADER_BYTES + 8 * i for i, field in enumerate(present)}
-        self.id_at = self.at.get(SampleType.IDENTIFIER, self.at.get(SampleType.ID))
-        self.fixed = HEADER_BYTES + 8 * len(present)
-        self.ends_with_raw = not int(attr.sample_type) & _BEHIND_RAW
-        last = [f for f in _TRAILER_ORDER if f in attr.sample_type and attr.sample_id_all]
-        self.trailer_at = {field: -8 * (len(last) - i) for i, field in enumerate(last)}

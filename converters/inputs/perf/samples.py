@@ -10,24 +10,16 @@ from numpy.typing import NDArray
 from biotrail.converters.events.tables import I64, Bool
 from biotrail.converters.inputs.foreign import records_at
 from biotrail.converters.inputs.perf.facts import Facts
-from biotrail.converters.inputs.perf.layout import (
-    TRACEPOINT,
-    ReadFormat,
-    SampleLayout,
-    SampleType,
-)
+from biotrail.converters.inputs.perf.layout import TRACEPOINT, Attr, ReadFormat, SampleType
 from biotrail.converters.inputs.perf.records import Block
-from biotrail.converters.inputs.tracepoints import record_dtype
 from biotrail.converters.inputs.translate import TracepointRows
-from biotrail.recorder.schema.block_events import KIND_OF
-from biotrail.recorder.schema.formats import Format
 
 _NONE = 0xFFFFFFFF
 """The kernel's -1, the thread of a sample in a process that has ended."""
 
 
 class Samples(NamedTuple):
-    """Samples of one layout, in their order.
+    """Samples of one event, in their order.
 
     at: offset of the record in the block. time: ns. raw: offset of the tracepoint's record;
     raw_bytes: its size, 0 where the sample's fields go past its end. All int64, (n,); -1: a thread,
@@ -43,30 +35,30 @@ class Samples(NamedTuple):
     raw_bytes: I64
 
 
-def read_samples(block: Block, at: I64, layout: SampleLayout) -> Samples:
-    """Return the samples at the offsets `at`, all of `layout`, which has TIME.
+def read_samples(block: Block, at: I64, attr: Attr) -> Samples:
+    """Return the samples at the offsets `at`, all of an event whose samples have TIME.
 
-    Without those that are too short for the layout's fields of 8 bytes.
+    Without those that are too short for the event's fields of 8 bytes.
     """
     size = block.size(at)
-    whole = size >= layout.fixed
+    whole = size >= attr.fixed
     at, size = at[whole], size[whole]
-    time = block.wide(at + layout.at[SampleType.TIME])
-    task_at = layout.at.get(SampleType.TID)
+    time = block.wide(at + attr.at[SampleType.TIME])
+    task_at = attr.at.get(SampleType.TID)
     numbers = []
-    for place in (layout.at.get(SampleType.CPU), task_at, task_at and task_at + 4):
+    for place in (attr.at.get(SampleType.CPU), task_at, task_at and task_at + 4):
         found = np.full(len(at), -1) if place is None else block.half(at + place)
         numbers.append(np.where(found == _NONE, -1, found))
     cpu, pid, tid = numbers
-    if SampleType.RAW not in layout.has:
+    if SampleType.RAW not in attr.sample_type:
         return Samples(at, time, cpu, pid, tid, at, np.zeros(len(at), np.int64))
 
     # RAW is behind READ and CALLCHAIN, each of which must end within the sample.
-    behind = np.full(len(at), layout.fixed, np.int64)
+    behind = np.full(len(at), attr.fixed, np.int64)
     good = np.ones(len(at), np.bool_)
-    if SampleType.READ in layout.has:
+    if SampleType.READ in attr.sample_type:
         # A value, or one for each event of a group, with its id and its losses, and times.
-        has = layout.read_format
+        has = attr.read_format
         each = 1 + (ReadFormat.ID in has) + (ReadFormat.LOST in has)
         times = (ReadFormat.TIME_ENABLED in has) + (ReadFormat.TIME_RUNNING in has)
         if ReadFormat.GROUP in has:
@@ -75,7 +67,7 @@ def read_samples(block: Block, at: I64, layout: SampleLayout) -> Samples:
         else:
             behind = behind + 8 * (each + times)
         good = good & (behind <= size)
-    if SampleType.CALLCHAIN in layout.has:
+    if SampleType.CALLCHAIN in attr.sample_type:
         count, good = _count(block, at, behind, size, good)
         behind = behind + 8 + 8 * count
     good = good & (behind + 4 <= size)
@@ -96,14 +88,6 @@ def _count(block: Block, at: I64, place: I64, size: I64, good: Bool) -> tuple[I6
     return np.where(good, count, 0), good
 
 
-class _Event(NamedTuple):
-    """What is known of an event. form: None: it is no tracepoint of a bio or request."""
-
-    layout: SampleLayout
-    form: Format | None
-    dtype: np.dtype[np.void]
-
-
 class EventReader:
     """Reads samples as rows of the tracepoints that they are of.
 
@@ -119,8 +103,6 @@ class EventReader:
         self.other_kinds: dict[str, None] = {}
         self._id = np.dtype([("common_type", f"{facts.order}u2")])
         """What every tracepoint's record begins with."""
-        self._events: dict[int, _Event] = {}
-        self._formats = 0
         self._tracepoints: dict[str, int] = {}
         self._ids = np.zeros(0, np.int64), np.zeros(0, np.uint16)
 
@@ -131,28 +113,14 @@ class EventReader:
         """
         found: dict[str, int] = {}
         for index in range(len(self._facts.events)):
-            form = self._event(index).form
-            if form is not None:
-                found.setdefault(form.name, index)
+            if self._dtype(index) is not None:
+                found.setdefault(self._facts.name(index), index)
         return found
 
-    def _event(self, index: int) -> _Event:
-        if self._formats != len(self._facts.tracepoints):
-            self._events, self._formats = {}, len(self._facts.tracepoints)
-        if index not in self._events:
-            tracepoint = self._facts.tracepoint(index)
-            form, dtype = None, self._id
-            of_block = tracepoint is not None and tracepoint.system == "block"
-            if tracepoint is not None and of_block and tracepoint.form.name in KIND_OF:
-                form = tracepoint.form
-                dtype = record_dtype(form, self._facts.order)
-            self._events[index] = _Event(SampleLayout(self._facts.events[index]), form, dtype)
-        return self._events[index]
-
-    @property
-    def any_layout(self) -> SampleLayout:
-        """The layout by which records beside samples are read: that of the first event."""
-        return self._event(0).layout
+    def _dtype(self, index: int) -> np.dtype[np.void] | None:
+        """Return the dtype of an event's records; None: it is no tracepoint that is read."""
+        tracepoint = self._facts.tracepoint(index)
+        return None if tracepoint is None else tracepoint.dtype
 
     def rows(self, block: Block, at: I64, passed_over: Counter[str]) -> list[TracepointRows]:
         """Return the block layer's records in the samples at `at`; count others by name."""
@@ -162,19 +130,21 @@ class EventReader:
         by_event, unknown = self._by_event(block, at)
         self.unreadable += int(block.size(unknown).sum())
         for index, of_event in by_event:
-            layout, form, dtype = self._event(index)
-            attr = self._facts.events[index]
-            if form is None or self._tracepoints[form.name] != index:
-                name = self._facts.name(index)
-                passed_over[name if form is None else f"{name} (again)"] += len(of_event)
+            attr, name, dtype = (
+                self._facts.events[index],
+                self._facts.name(index),
+                self._dtype(index),
+            )
+            if dtype is None or self._tracepoints.get(name) != index:
+                passed_over[name if dtype is None else f"{name} (again)"] += len(of_event)
                 if attr.type == TRACEPOINT and SampleType.RAW in attr.sample_type:
-                    first = read_samples(block, of_event[:1], layout)
+                    first = read_samples(block, of_event[:1], attr)
                     if (first.raw_bytes >= self._id.itemsize).all():
                         kind = records_at(block.data, first.raw, self._id)["common_type"]
                         if (kind != attr.config & 0xFFFF).any():
                             self.other_kinds[name] = None
                 continue
-            samples, whole, rest = self._samples(block, of_event, index)
+            samples, whole, rest = self._samples(block, of_event, attr, dtype)
             self.unreadable += int(block.size(of_event).sum() - block.size(samples.at[whole]).sum())
             self.behind += int(rest[whole].sum())
             if not whole.any():
@@ -186,27 +156,25 @@ class EventReader:
             tid, arrival = samples.tid, block.start + samples.at
             if "common_pid" in columns and (tid < 0).any():
                 tid = np.where(tid < 0, columns["common_pid"], tid)
-            found.append(
-                TracepointRows(
-                    form.name, samples.time, samples.cpu, tid, arrival, columns, tgid=samples.pid
-                )
-            )
+            cpu, time, tgid = samples.cpu, samples.time, samples.pid
+            found.append(TracepointRows(name, time, cpu, tid, arrival, columns, tgid))
         return found
 
-    def _samples(self, block: Block, at: I64, index: int) -> tuple[Samples, Bool, I64]:
+    def _samples(
+        self, block: Block, at: I64, attr: Attr, dtype: np.dtype[np.void]
+    ) -> tuple[Samples, Bool, I64]:
         """Return (samples of an event, which hold its record, bytes behind that in each).
 
         A record says of which tracepoint it is, as the sample's id does. The samples are those that
         are as long as their fields.
         """
-        layout, _, dtype = self._event(index)
-        samples = read_samples(block, at, layout)
+        samples = read_samples(block, at, attr)
         whole = samples.raw_bytes >= dtype.itemsize
         if "common_type" in (dtype.names or ()) and whole.any():
             kinds = records_at(block.data, samples.raw[whole], dtype)["common_type"]
-            whole[whole] = kinds == self._facts.events[index].config & 0xFFFF
+            whole[whole] = kinds == attr.config & 0xFFFF
         rest = np.zeros(len(samples.at), np.int64)
-        if layout.ends_with_raw:
+        if attr.ends_with_raw:
             rest = samples.at + block.size(samples.at) - samples.raw - samples.raw_bytes
         return samples, whole, rest
 
@@ -217,8 +185,9 @@ class EventReader:
         """
         hidden, time = np.zeros(len(at), np.bool_), np.zeros(len(at), np.int64)
         for index, of_event in self._by_event(block, at)[0]:
-            if self._event(index).form is not None:
-                samples, whole, rest = self._samples(block, of_event, index)
+            if (dtype := self._dtype(index)) is not None:
+                attr = self._facts.events[index]
+                samples, whole, rest = self._samples(block, of_event, attr, dtype)
                 whole &= rest == 0
                 place = np.searchsorted(at, samples.at[whole])
                 hidden[place], time[place] = True, samples.time[whole]
@@ -230,9 +199,9 @@ class EventReader:
         That is with the id of an event, or 0 in those that perf made; else, where there is one
         event, with a CPU, which has 4 bytes of zeros behind it.
         """
-        layout, size = self.any_layout, block.size(at)
-        place = layout.trailer_at.get(SampleType.IDENTIFIER, layout.trailer_at.get(SampleType.ID))
-        cpu = layout.trailer_at.get(SampleType.CPU)
+        trailer_at, size = self._facts.events[0].trailer_at, block.size(at)
+        place = trailer_at.get(SampleType.IDENTIFIER, trailer_at.get(SampleType.ID))
+        cpu = trailer_at.get(SampleType.CPU)
         good = np.ones(len(at), np.bool_)
         if place is not None and self._facts.ids and len(at):
             long = size >= -place
@@ -245,7 +214,7 @@ class EventReader:
 
     def _by_event(self, block: Block, at: I64) -> tuple[list[tuple[int, I64]], I64]:
         """Return ((event's index, offsets of its samples) …, offsets of those without an event)."""
-        id_at = self.any_layout.id_at
+        id_at = self._facts.events[0].id_at
         if id_at is None or not self._facts.ids:
             return ([(0, at)] if len(at) else []), at[:0]
         keys, events = self._known_ids()

@@ -22,7 +22,6 @@ from biotrail.converters.inputs.perf.layout import (
     ByteOrder,
     Cursor,
     RecordType,
-    SampleLayout,
     SampleType,
     read_attr,
 )
@@ -191,7 +190,8 @@ class PerfSource(TracepointSource):
             for start, end in self._strays.find(block, types, rows):
                 self.add_damage(block.offset, start, end)
             others = block.at[np.isin(types, READ)]
-            names, losses = self._others.read(block, others, self._events.any_layout, rows)
+            trailer_at = self._facts.events[0].trailer_at  # by which all such records are read
+            names, losses = self._others.read(block, others, trailer_at, rows)
             complete_to = self._complete_to
             yield Batch([*names, *rows], complete_to, block.offset, losses, passed_over)
             self._report()
@@ -283,20 +283,20 @@ class OtherRecords:
         """Names without a time, of threads that there were before."""
 
     def read(
-        self, block: Block, at: I64, layout: SampleLayout, rows: list[TracepointRows]
+        self, block: Block, at: I64, trailer_at: dict[SampleType, int], rows: list[TracepointRows]
     ) -> tuple[list[TracepointRows], list[Loss]]:
         """Return (names of threads, losses) by the records at `at`, of the types READ.
 
-        rows: the block's samples; names without a time are given the time of the first. layout: by
-        which the records' last fields are laid out.
+        trailer_at: of the records' last fields, as an Attr has it. rows: the block's samples; names
+        without a time are given the time of the first.
         """
         names: list[_Name] = []
         losses: list[Loss] = []
         for start, size in zip(at.tolist(), block.size(at).tolist(), strict=True):
             record, arrival = block.data[start : start + size].tobytes(), block.start + start
             kind = int.from_bytes(record[:4], self._endian)
-            time = self._number(record, size + layout.trailer_at.get(SampleType.TIME, 0), 8)
-            cpu = self._number(record, size + layout.trailer_at.get(SampleType.CPU, 0), 4)
+            time = self._number(record, size + trailer_at.get(SampleType.TIME, 0), 8)
+            cpu = self._number(record, size + trailer_at.get(SampleType.CPU, 0), 4)
             if kind == RecordType.COMM and size >= _COMM_AT:
                 pid = self._number(record, HEADER_BYTES, 4)
                 tid = self._number(record, HEADER_BYTES + 4, 4)

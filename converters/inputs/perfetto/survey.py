@@ -13,6 +13,7 @@ import numpy as np
 
 from biotrail.converters.events.distinct import looked_up
 from biotrail.converters.events.tables import I64
+from biotrail.converters.inputs.foreign import MAX_NS
 from biotrail.converters.inputs.perfetto import wire_loops as loops
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME, BUILTIN
 from biotrail.converters.inputs.perfetto.ftrace import FTRACE, Ftrace, ftrace_of
@@ -35,8 +36,6 @@ _BLOCKED_REASON, _BLOCK_IO_START = 18, 546
 """Numbers of these events in an FtraceEvent."""
 _UTSNAME = {1: "sysname", 2: "version", 3: "release", 4: "machine"}
 _MOST_READINGS = 4096
-_LATEST = 1 << 62
-"""ns: later times are of no clock."""
 
 
 @dataclass
@@ -49,7 +48,7 @@ class Survey:
     """What cannot be read, a sentence each."""
     misplaced: int = 0
     """Number of bundles of ftrace events under another field's number; they are not read."""
-    misplaced_span: tuple[int, int] = (_LATEST, -1)
+    misplaced_span: tuple[int, int] = (MAX_NS, -1)
     """First and last time (ns) of the events in them; the first above the last: none is known."""
     elsewhere: int = 0
     """Number of packets of other machines than the one that recorded; their ids alone are taken."""
@@ -65,7 +64,7 @@ class Survey:
     """Id of the primary trace clock: the first that a snapshot names."""
     kernel: dict[str, str] = field(default_factory=dict)
     """sysname, release, version, machine, as far as the trace has them."""
-    first: int = _LATEST
+    first: int = MAX_NS
     """Earliest time on the primary clock (ns); above `last` where the trace has none."""
     last: int = -1
     read_on: bool = False
@@ -166,7 +165,7 @@ class Survey:
             self._add_span(ftrace.time[ftrace.time > 0])
 
     def _add_span(self, times: I64) -> None:
-        times = times[(times >= 0) & (times < _LATEST)]
+        times = times[(times >= 0) & (times < MAX_NS)]
         if len(times):
             self.first = min(self.first, int(times.min()))
             self.last = max(self.last, int(times.max()))

@@ -21,7 +21,7 @@ import biotrail
 from biotrail.cli import convert, dump, info
 from biotrail.cli.converting import perfetto
 from biotrail.converters.outputs.perfetto.convert import convert as convert_trace
-from biotrail.converters.outputs.perfetto.names import Detail, Options
+from biotrail.converters.outputs.perfetto.names import STANDARD, Detail, Options
 from biotrail.converters.outputs.perfetto.summary import expected
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
@@ -642,11 +642,10 @@ def test_of_a_pipe_nothing_is_said(
             return self.data.readinto(buffer)
 
     from biotrail.cli.options.cuts import Cut, cut_of
-    from biotrail.cli.options.drawing import Drawing
 
     source = cut_of(lambda: Trace(io.BufferedReader(Pipe())), Cut())
     # WHEN it is read / THEN no window is missing, and nothing is said
-    windows = perfetto.announced(source, source.trace.lifecycles(), Drawing())
+    windows = perfetto.announced(source, source.trace.lifecycles(), STANDARD)
     assert sum(len(window.bios) for window in windows) == sum(
         len(window.bios) for window in Trace(large_log).lifecycles()
     )

@@ -22,6 +22,7 @@ from biotrail.cli.options.compressing import compressed, in_thread
 from biotrail.cli.options.cuts import parse_moment
 from biotrail.cli.options.record_arguments import follow_options, given
 from biotrail.cli.options.record_keeping import trigger
+from biotrail.cli.options.task_options import pod
 from biotrail.cli.pairs import PairArguments, lines
 from biotrail.cli.record import NOT_PASSED_ON
 from biotrail.cli.record import command as record
@@ -34,7 +35,7 @@ from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.sites.declarations import READY_MADE, load
 from biotrail.recorder.sites.declarations import read as read_declarations
 from biotrail.text import units
-from biotrail.text.values import Name, Percent, Text, as_read
+from biotrail.text.values import as_read, name, percent_from, text
 from tests.fuzz.command_options import ALL
 from tests.support import file_logs
 from tests.support.cli_runner import Cli
@@ -49,14 +50,34 @@ NO_NUMBERS = ("nan", "inf", "-inf", "1e999", "-1", "1" + "0" * 20, "1" + "0" * 2
 """What is no number that any field holds."""
 NO_TEXT = "a\udcff"
 """Bytes that are no UTF-8, as Python has them."""
-NAMES = (Name, click.Path)
 
 
-def parameters(*types: type) -> Iterator[object]:
-    """(command, parameter) for each of these types, of all commands."""
+def parser(parameter: click.Parameter) -> object:
+    """The function that is the parameter's type; None: the type is a class."""
+    return getattr(parameter.type, "func", None)
+
+
+def is_text(parameter: click.Parameter) -> bool:
+    return parser(parameter) is text
+
+
+def is_name(parameter: click.Parameter) -> bool:
+    return parser(parameter) in (name, pod) or isinstance(parameter.type, click.Path)
+
+
+def is_number(parameter: click.Parameter) -> bool:
+    """Whether the value is neither text nor a name nor one of several words."""
+    # Letters of kinds may spell `nan`.
+    words = isinstance(parameter.type, click.Choice | click.types.BoolParamType)
+    is_word = words or is_text(parameter) or parser(parameter) is kinds
+    return not is_word and not is_name(parameter)
+
+
+def parameters(chosen: Callable[[click.Parameter], bool]) -> Iterator[object]:
+    """(command, parameter) of all commands' parameters that are chosen."""
     for path, command in ALL:
         for one in command.params:
-            if isinstance(one.type, types):
+            if chosen(one):
                 yield pytest.param(command, one, id=" ".join((*path, one.opts[0])))
 
 
@@ -65,21 +86,6 @@ def parsed(command: click.Command, parameter: click.Parameter, value: str) -> ob
     with click.Context(command) as context:
         words = [value] if parameter.multiple or parameter.nargs < 0 else value
         return parameter.type_cast_value(context, words)
-
-
-def of_numbers() -> Iterator[object]:
-    """Parameters that are neither text nor names nor one of several words."""
-    for found in parameters(click.ParamType):
-        _, parameter = found.values  # type: ignore[attr-defined]
-        words = (Text, click.Choice, click.types.BoolParamType, *NAMES)
-        # Letters of kinds may spell `nan`.
-        if not isinstance(parameter.type, words) and parser(parameter) is not kinds:
-            yield found
-
-
-def parser(parameter: click.Parameter) -> object:
-    """The function that is the parameter's type; None: the type is a class."""
-    return getattr(parameter.type, "func", None)
 
 
 def test_each_parameter_has_a_type_with_a_range() -> None:
@@ -92,7 +98,7 @@ def test_each_parameter_has_a_type_with_a_range() -> None:
             assert type(one.type) is not click.IntRange, (where, "units.Count has ends")
 
 
-@pytest.mark.parametrize(("command", "parameter"), list(of_numbers()))
+@pytest.mark.parametrize(("command", "parameter"), list(parameters(is_number)))
 def test_no_option_takes_what_is_no_number(
     command: click.Command, parameter: click.Parameter
 ) -> None:
@@ -104,14 +110,14 @@ def test_no_option_takes_what_is_no_number(
             parsed(command, parameter, value)
 
 
-@pytest.mark.parametrize(("command", "parameter"), list(parameters(Text)))
+@pytest.mark.parametrize(("command", "parameter"), list(parameters(is_text)))
 def test_text_is_utf_8(command: click.Command, parameter: click.Parameter) -> None:
     # GIVEN an option that is text WHEN it gets other bytes THEN that is a usage error
     with pytest.raises(click.UsageError, match="is not UTF-8"):
         parsed(command, parameter, NO_TEXT)
 
 
-@pytest.mark.parametrize(("command", "parameter"), list(parameters(*NAMES)))
+@pytest.mark.parametrize(("command", "parameter"), list(parameters(is_name)))
 def test_names_are_any_bytes(command: click.Command, parameter: click.Parameter) -> None:
     # GIVEN an option that names a file, process or cgroup WHEN it gets any bytes THEN it has them
     assert parsed(command, parameter, NO_TEXT) in (NO_TEXT, (NO_TEXT,))
@@ -131,11 +137,11 @@ def test_names_are_any_bytes(command: click.Command, parameter: click.Parameter)
         (trigger, "depth=2147483648"),
         (trigger, f"depth={'9' * 4301}"),
         (parse_address, f"127.0.0.1:{'9' * 4301}"),
-        (partial(Percent().convert, param=None, ctx=None), "nan"),
-        (partial(Percent(50, 99.9).convert, param=None, ctx=None), "nan%"),
-        (partial(units.Size().convert, param=None, ctx=None), "9999999999G"),
-        (partial(units.Duration().convert, param=None, ctx=None), "1000000001s"),
-        (partial(units.Duration(units.ABOVE_ZERO).convert, param=None, ctx=None), "0"),
+        (percent_from(), "nan"),
+        (percent_from(50, 99.9), "nan%"),
+        (units.size_from(), "9999999999G"),
+        (units.duration_from(), "1000000001s"),
+        (units.duration_from(units.ABOVE_ZERO), "0"),
         (partial(units.Count().convert, param=None, ctx=None), "9223372036854775808"),
     ],
 )
@@ -163,7 +169,7 @@ def test_durations_are_exact(text: str, seconds: float) -> None:
 )
 def test_sizes(text: str, size: int) -> None:
     # GIVEN a size as people write it WHEN it is read THEN it is in bytes
-    assert units.Size().convert(text, None, None) == size
+    assert units.bytes_of(text) == size
 
 
 @pytest.mark.parametrize("ns", [0, 1, 999, 1000, 10_000, 123_456_789, 10**9, 10**18])
@@ -171,7 +177,7 @@ def test_durations_become_options_that_read_the_same(ns: int) -> None:
     # GIVEN a duration WHEN it is written as an option's word THEN it is read as the same
     word = units.as_option(ns / 1e9)
     assert "e" not in word
-    assert round(units.Duration().convert(word, None, None) * 1e9) == ns
+    assert round(units.seconds(word) * 1e9) == ns
 
 
 def test_a_task_name_of_any_bytes_is_compared_as_bytes() -> None:

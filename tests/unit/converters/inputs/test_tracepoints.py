@@ -58,7 +58,7 @@ def only(event: str, **columns: object) -> Events:
     merged = rows(event, **columns)
     if not event.startswith("block_rq"):
         merged.columns.pop("bytes")
-    return translate([merged], [])
+    return translate([merged])
 
 
 @pytest.mark.parametrize("kind", [Kind.Q, Kind.G, Kind.M, Kind.F, Kind.A])
@@ -93,7 +93,7 @@ def test_events_say_what_their_tracepoints_do() -> None:
     assert (fields["tid"], fields["depth"], fields["explicit"]) == (42, 3, 0)
     # GIVEN an insert that arrived after its queueing, at the same time / THEN Q is first
     batch = [rows("block_rq_insert", arrival=2), rows("block_bio_queue", arrival=1)]
-    assert translate(batch, []).kind.tolist() == [Kind.Q, Kind.I]
+    assert translate(batch).kind.tolist() == [Kind.Q, Kind.I]
 
 
 @pytest.mark.parametrize("event", ["block_rq_complete", "block_rq_error", "block_bio_complete"])
@@ -134,12 +134,12 @@ def test_a_thread_is_named_once_and_when_its_name_changes() -> None:
     four = np.arange(4)
     batch = [TracepointRows("block_plug", four, four, four * 0 + 7, four, {"comm": comms})]
     names = ThreadNames()
-    found = translate(batch, names.rows(batch))
+    found = translate(batch, names)
     tasks = found.fields(Kind.TASK, found.rows(Kind.TASK))
     assert tasks["comm"].tolist() == [b"dd", b"fio", b"dd"]
     assert tasks["tid"].tolist() == tasks["tgid"].tolist() == [7, 7, 7]
     assert found.kind.tolist() == [*(Kind.TASK, Kind.P, Kind.P), *(Kind.TASK, Kind.P) * 2]
-    assert names.rows([batch[0].without(four != 3)]) == []
+    assert names.tasks([batch[0].without(four != 3)]) == []
 
 
 # Fields of tracepoints mean what the kernel that wrote them meant (docs/inputs.md: the table).
@@ -303,7 +303,7 @@ def test_threads_without_ids_are_told_apart_by_name() -> None:
     rows = names.identified(rows_of([-1, -1, -1, 9], [b"a", b"b", b"a", b"a"]))
     first, second = FIRST_UNKNOWN_TID + 1, FIRST_UNKNOWN_TID + 2
     assert rows.pid.tolist() == [first, second, first, 9]
-    events = translate([rows], names.rows([rows]))
+    events = translate([rows], names)
     tasks = events.fields(Kind.TASK, events.rows(Kind.TASK))
     assert dict(zip(tasks["tid"].tolist(), tasks["comm"].tolist(), strict=True)) == {
         first: b"a",

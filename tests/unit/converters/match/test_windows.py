@@ -29,10 +29,10 @@ from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
 from tests.simulation.model import EVERYTHING, LIFECYCLE, History
 from tests.simulation.plain_loads import plain_history
-from tests.support import captures, path_sample
+from tests.support import captures
 from tests.support.both_ways import differences, uncompiled, windows_of
 from tests.support.paths import ROOT
-from tests.support.window_loads import FILES, followed, loads, piece, shifted, write
+from tests.support.window_loads import loads, piece, shifted, write
 
 KERNELS = sorted((ROOT / "tests" / "data" / "kernels").glob("*.biotrail"))
 DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
@@ -119,16 +119,6 @@ def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
     assert differences(alone, again) == []
 
 
-def test_the_path_is_the_same(tmp_path) -> None:
-    # GIVEN a log with calls, waits, interrupts and dirtied pages
-    log = path_sample.write(tmp_path / "log")
-    # WHEN it is read in one window and in small ones
-    whole, cut = windows_of(log, 1 << 20), windows_of(log, 30)
-    # THEN the path's tables are the same
-    assert sum(len(w.path.bios) + len(w.path.interrupts) for w in cut[1] if w.path) > 0
-    assert differences(whole, cut) == []
-
-
 @pytest.mark.parametrize("window", [1, 5, 100, 10_000, 1_000_000])
 def test_a_comment_long_after_an_end_is_on_another_request(tmp_path, short_holds, window) -> None:
     # GIVEN a request that fails, its E and d; 30 ms later an E and a d at its address, of a request
@@ -182,7 +172,7 @@ def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
         known: dict[int, list[tuple[int, int, int]]] = {}
 
         def watch(result, window, known=known) -> None:
-            for row in zip(*vars(result.owners(type_name)).values(), strict=True):
+            for row in zip(*vars(result.owners[type_name]).values(), strict=True):
                 known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
 
         for _ in Trace(log_of(made), "identity").lifecycles(window, on_window=watch):
@@ -282,18 +272,6 @@ def test_windows_of_any_size(
     assert_same(t, whole)
     # THEN windows follow one another without a gap
     assert all(a.end == b.begin for a, b in zip(t.windows, t.windows[1:], strict=False))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_captures_slowed_down_in_windows_of_one_chunk(tmp_path: Path, name: str) -> None:
-    # GIVEN a capture a thousand times slower, with a chunk for every few events
-    events = shifted(followed(name), 0, 0, 1000)
-    cuts = list(range(0, len(events), 3))
-    path = write(tmp_path / "a.biotrail", events, cuts, [0, 1_000_000])
-    # WHEN it is read in windows of a few events / THEN they give what one window gives
-    t, whole = read(path, 3), read(path)
-    assert len(t.windows) > 2
-    assert_same(t, whole)
 
 
 def test_open_lifecycles_are_shown_until_they_end(tmp_path: Path) -> None:

@@ -25,9 +25,8 @@ from biotrail.converters.pipeline import Trace
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CALLS = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 
 REPLAY = """

@@ -29,7 +29,7 @@ from biotrail.recorder.session.cost_watch import (
 )
 from biotrail.recorder.session.session import record
 from biotrail.recorder.session.watches import PressureWatch, StuckWatch
-from biotrail.text.values import LEAST_PER_CENT, Percent
+from biotrail.text.values import LEAST_PER_CENT, percent_from
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.log_samples import ring
 from tests.support.stack_logs import record as path_record
@@ -118,13 +118,13 @@ def test_the_end_says_what_recording_cost(tmp_path: Path) -> None:
 
 def test_percentages_are_understood() -> None:
     # GIVEN what users write WHEN it is converted THEN it is a number, or refused
-    assert [Percent(LEAST_PER_CENT).convert(text, None, None) for text in ("5", "2.5%")] == [
+    assert [percent_from(LEAST_PER_CENT)(text) for text in ("5", "2.5%")] == [
         5.0,
         2.5,
     ]
     for bad in ("0", "-1", "nan", "inf", "x", ""):
         with pytest.raises(Exception, match=r"not a percentage|not between"):
-            Percent(LEAST_PER_CENT).convert(bad, None, None)
+            percent_from(LEAST_PER_CENT)(bad)
 
 
 # Timed calls end where they cost more than their budget.
