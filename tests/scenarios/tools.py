@@ -119,7 +119,7 @@ def spelled(text: str) -> str:
     for line in text.splitlines():
         match = _RUNS.fullmatch(line)
         if match is None:
-            found.append(line)
+            found += [line] if line.strip() else []
             continue
         lost, what = match["lost"], match["what"]
         first, *later = _RUN.finditer(match["runs"])

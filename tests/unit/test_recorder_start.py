@@ -27,51 +27,35 @@ def start() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("need", "said"),
+    ("need", "version", "said"),
     [
-        ({"python": "3.99"}, "this file is for Python 3.99, and this is Python"),
-        ({"machine": "s390x"}, "this file is for s390x, and this machine is"),
-        ({"glibc": "9.9"}, "this file needs glibc 9.9 or later"),
+        ({"python": "3.99"}, None, "this file is for Python 3.99, and this is Python"),
+        ({"machine": "s390x"}, None, "this file is for s390x, and this machine is"),
+        ({"glibc": "9.9"}, None, "this file needs glibc 9.9 or later"),
+        ({"python": "3.99"}, (3, 10), "biotrail needs Python 3.11 or later"),
+        ({"python": "3.99"}, (3, 15), "the file whose name has cp315"),
     ],
 )
-def test_another_machine_gives_one_message(
+def test_another_machine_or_python_gives_one_message(
     start: ModuleType,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     need: dict[str, str],
+    version: tuple[int, int] | None,
     said: str,
 ) -> None:
-    # GIVEN a file for another Python, machine or C library, and no command of that Python
+    # GIVEN a file for another Python, machine or C library, and no command of that Python; or a
+    # Python that no file is for, or that has its own
     start.NEEDS.update(need)
+    monkeypatch.setattr(sys, "version_info", version or sys.version_info)
     monkeypatch.delenv("BIOTRAIL_PYTHON_SOUGHT", raising=False)
     # WHEN it is started
     with pytest.raises(SystemExit) as end:
         start.check_machine()
-    # THEN it ends with one line that says what is wrong
+    # THEN it ends with one line that says what is wrong, or what to take
     assert end.value.code == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
-
-
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [((3, 10), "biotrail needs Python 3.11 or later"), ((3, 15), "the file whose name has cp315")],
-)
-def test_another_python_is_told_what_to_take(
-    start: ModuleType,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    version: tuple[int, int],
-    said: str,
-) -> None:
-    # GIVEN a Python that no file is for, or another one that has its own, WHEN it starts this one
-    monkeypatch.setattr(sys, "version_info", version)
-    start.NEEDS["python"] = "3.99"
-    monkeypatch.delenv("BIOTRAIL_PYTHON_SOUGHT", raising=False)
-    with pytest.raises(SystemExit):
-        start.check_machine()
-    # THEN it says what does
-    assert said in capsys.readouterr().err
 
 
 def test_here_it_goes_on(start: ModuleType) -> None:

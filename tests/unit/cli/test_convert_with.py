@@ -60,15 +60,23 @@ def _remote(trace: SystemTrace, machine: int) -> SystemTrace:
 
 
 def test_theirs_is_unchanged_and_ours_is_on_its_clock(cli, log, tmp_path):
-    # GIVEN a log, and a trace that another program made at the same time
+    # GIVEN a log, and a trace that another program made at the same time, with a uuid of its own
+    #     and all sequence ids of two bytes
     # WHEN the log is converted with it
     # THEN their bytes come first as they were, and each bio lies at its BOOTTIME
-    said, data = _both(cli, log, of_machine(DB1, SPAN), tmp_path)
+    theirs = of_machine(DB1, SPAN)
+    theirs.add().trace_uuid.msb = 7
+    for sequence in range(1 << 12, 1 << 14):
+        theirs.add(sequence)
+    said, data = _both(cli, log, theirs, tmp_path)
     assert "unchanged; the same boot, so one clock: exact" in said
     assert _bounds(data) == ON_BOOTTIME
     ours = read(data)
     assert ours.attributes["biotrail.beside"] == "system.pftrace"
     assert ours.attributes["biotrail.aligned_within_ns"] == 0
+    # AND ours has none of their sequence ids, and holds tracks, events, clocks and attributes alone
+    assert min(_ids(data)[0]) >= 1 << 14
+    assert {packet.WhichOneof("data") for packet in _packets(data)} - {None} <= OURS
 
 
 def test_a_machine_that_slept_has_a_bound(cli, tmp_path):
@@ -122,17 +130,6 @@ def test_ids_are_apart_even_from_those_of_the_same_log(cli, log, tmp_path, how):
     assert len(read(ours).slices("bio")) == len(BIOS)
 
 
-def test_a_full_range_of_sequences_is_passed_over(cli, log, tmp_path):
-    # GIVEN a trace that uses all sequence ids of two bytes
-    # WHEN the log is converted with it
-    # THEN ours has none of them
-    theirs = of_machine(DB1, SPAN)
-    for sequence in range(1 << 12, 1 << 14):
-        theirs.add(sequence)
-    _, ours = _both(cli, log, theirs, tmp_path)
-    assert min(_ids(ours)[0]) >= 1 << 14
-
-
 def test_their_clock_may_be_monotonic(cli, log, tmp_path):
     # GIVEN a trace whose primary clock is MONOTONIC
     # WHEN the log is converted with it
@@ -142,16 +139,6 @@ def test_their_clock_may_be_monotonic(cli, log, tmp_path):
     snapshots = [p.clock_snapshot for p in packets if p.HasField("clock_snapshot")]
     assert {s.primary_trace_clock for s in snapshots} == {MONOTONIC}
     assert {c.clock_id for s in snapshots for c in s.clocks if c.clock_id < 64} == {MONOTONIC}
-
-
-def test_ours_say_nothing_of_the_whole_trace(cli, log, tmp_path):
-    # GIVEN a trace with a uuid of its own
-    # WHEN a log is converted with it
-    # THEN our packets hold tracks, events, clocks and attributes alone
-    theirs = of_machine(DB1, SPAN)
-    theirs.add().trace_uuid.msb = 7
-    _, ours = _both(cli, log, theirs, tmp_path)
-    assert {packet.WhichOneof("data") for packet in _packets(ours)} - {None} <= OURS
 
 
 def test_ours_comes_first_where_theirs_was_read_while_it_recorded(cli, log, tmp_path):

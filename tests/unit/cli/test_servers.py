@@ -271,19 +271,15 @@ def test_whoever_else_asks_is_refused_and_ends_nothing(tmp_path, how, method):
         assert ask(server)[1] == TRACE
 
 
-def test_head_tells_the_size_and_ends_nothing(tmp_path):
-    # GIVEN a trace that is served / WHEN the UI asks for its headers / THEN it gets those only
+def test_head_and_a_preflight_end_nothing(tmp_path):
+    # GIVEN a trace that is served
     with serving_trace(tmp_path) as server:
+        # WHEN the UI asks for its headers THEN it gets those only
         response, body = ask(server, "HEAD")
         assert (response.status, body) == (200, b"")
         assert response.headers["Content-Length"] == str(len(TRACE))
         assert not server.fetched.is_set()
-
-
-def test_a_preflight_is_granted_and_ends_nothing(tmp_path):
-    # GIVEN a browser that asks before it lets a public page reach this machine
-    with serving_trace(tmp_path) as server:
-        # WHEN the preflight comes from the UI
+        # WHEN its browser asks before it lets a public page reach this machine
         response, _ = ask(
             server,
             "OPTIONS",

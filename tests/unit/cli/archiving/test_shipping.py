@@ -582,24 +582,6 @@ def test_a_staging_directory_that_is_none_is_refused(hostile: Hostile, kind: str
     assert (hostile.logs / "run.biotrail").exists()
 
 
-@pytest.mark.parametrize("fault", ["owner", "mode"])
-def test_a_staging_directory_of_others_is_refused(hostile: Hostile, fault: str) -> None:
-    # GIVEN `.shipping` of another user, or one that others may write to, with files
-    staging = precious(hostile.logs / ".shipping", *KEPT)
-    if fault == "owner":
-        if os.geteuid() != 0:
-            pytest.skip("needs root")
-        os.chown(staging, OTHER, OTHER)
-    else:
-        staging.chmod(0o777)
-    # WHEN the logs are shipped THEN one message says why not, and nothing is deleted
-    done = hostile.ship()
-    assert (done.status, done.err.count("\n")) == (1, 1), done.err
-    said = {"owner": "belongs to user 65534", "mode": "written to by others (mode 0777)"}[fault]
-    assert said in done.err
-    assert untouched(staging, *KEPT)
-
-
 def test_only_what_a_shipper_left_is_cleared(hostile: Hostile) -> None:
     # GIVEN a directory of root's own that its owner's neighbour moved to `.shipping`
     staging = precious(hostile.logs / ".shipping", *KEPT)

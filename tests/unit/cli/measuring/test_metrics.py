@@ -12,7 +12,7 @@ import urllib.error
 from http import HTTPStatus
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import click
 import numpy as np
@@ -24,6 +24,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.samples import Exemplar, Sample
 
+from biotrail.cli.children.recorder_process import Recorder
 from biotrail.cli.measuring.application import (
     CONTENT_TYPE,
     COUNTER,
@@ -38,12 +39,13 @@ from biotrail.cli.measuring.exposition import LES
 from biotrail.cli.measuring.figures import by_name
 from biotrail.cli.measuring.flight_logs import Exemplars, FlightLogs, TriggerIO, bucket_of
 from biotrail.cli.measuring.kernel import kernel_counts
-from biotrail.cli.measuring.live_model import blamed, times
+from biotrail.cli.measuring.live_model import LiveModel, blamed, times
 from biotrail.cli.measuring.server import Address, MetricsServer, parse_address
 from biotrail.cli.serving.loopback_server import Request, Response, plain
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.live.totals import BlameTotals
+from biotrail.converters.inputs.backlog import LiveSource
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.limits import (
@@ -54,6 +56,10 @@ from biotrail.recorder.schema.limits import (
     MEASURE_WHOLE,
 )
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
+from biotrail.text.report.verdict import RULES
+from tests.support import blame_logs
+from tests.support.blame_logs import MS
+from tests.support.followed_logs import patient
 from tests.support.hostile_places import KINDS, put
 from tests.support.metrics_scrapes import (
     READ,
@@ -68,6 +74,8 @@ from tests.support.metrics_scrapes import (
 )
 from tests.support.paths import ROOT, SAMPLE
 from tests.support.shipped_logs import write_log
+
+__all__ = ["patient"]
 
 # biotrail metrics: its options, and the server's address and answers.
 
@@ -452,3 +460,42 @@ def test_a_malformed_accept_gets_the_default_format(accept: str) -> None:
     headers, body = answered(exposed(), accept=accept)
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
     assert b"biotrail_ios_total{" in body
+
+
+# The model of `metrics --events`: which rules of a report's first sentences hold.
+
+
+class NoRecorder:
+    """Of a log that is there."""
+
+    def cpu_seconds(self) -> float:
+        return 0.0
+
+
+def model_of(path: Path) -> LiveModel:
+    with path.open("rb") as stream:
+        source = LiveSource(stream)
+        model = LiveModel(source, cast(Recorder, NoRecorder()))
+        source.start()
+        source.join()
+        model.run()
+    return model
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_rules_that_held_in_the_last_minute(tmp_path: Path) -> None:
+    # GIVEN a minute of reads that are with the device for most of their time
+    ios = blame_logs.alone("app", 1200, 50 * MS, takes=20 * MS)
+    # WHEN the model has read it
+    reading = model_of(blame_logs.write(tmp_path / "a.biotrail", ios)).read()
+    # THEN each rule is there, and the one on the main part holds
+    assert reading.verdict is not None
+    assert list(reading.verdict) == list(RULES)
+    assert reading.verdict["main-part"] and not reading.verdict["failed"]
+
+
+@pytest.mark.usefixtures("patient")
+def test_nothing_is_said_before_the_first_minute(tmp_path: Path) -> None:
+    # GIVEN ten seconds of reads WHEN the model has read them THEN no rule is told of
+    ios = blame_logs.alone("app", 200, 50 * MS, takes=20 * MS)
+    assert model_of(blame_logs.write(tmp_path / "a.biotrail", ios)).read().verdict is None

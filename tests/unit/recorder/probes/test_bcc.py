@@ -5,8 +5,6 @@ import ctypes
 import itertools
 import platform
 import re
-import shutil
-import subprocess
 from importlib import resources
 from pathlib import Path
 
@@ -32,6 +30,7 @@ from biotrail.recorder.schema import formats
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.kernel_names import ERRNO, FLAGS, OPS, RWBS_FLAGS, RWBS_OPS, opf_of
 from biotrail.recorder.schema.records import BY_LETTER
+from tests.support.c_library import Function, library
 
 # Which backend is taken, and what is said where bcc cannot be.
 
@@ -101,10 +100,10 @@ def test_which_of_several_packages_named_bcc_is_taken(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     # GIVEN two packages of the name, the second of them the one with the library
-    for name, library in (("first", False), ("second", True)):
+    for name, has_library in (("first", False), ("second", True)):
         (tmp_path / name / "bcc").mkdir(parents=True)
         (tmp_path / name / "bcc" / "__init__.py").write_text("WHO = __name__\n")
-        if library:
+        if has_library:
             (tmp_path / name / "bcc" / "libbcc.py").touch()
     places = tuple(str(tmp_path / name) for name in ("first", "second"))
     monkeypatch.setattr(bcc_child, "_PLACES", places)
@@ -424,18 +423,12 @@ def _functions(*names: str) -> str:
 
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    compiler = shutil.which("clang") or shutil.which("cc")
-    assert compiler is not None, "clang is what the BPF programs are compiled with"
-    place = tmp_path_factory.mktemp("bcc")
-    (place / "part.c").write_text(_functions("bt_opf", "bt_status"))
-    subprocess.run(
-        [compiler, "-w", "-shared", "-fPIC", "-O1", "-o", place / "part.so", place / "part.c"],
-        check=True,
-    )
-    library = ctypes.CDLL(str(place / "part.so"))
-    library.bt_opf.argtypes = (ctypes.c_uint64, ctypes.c_uint32)
-    library.bt_opf.restype = ctypes.c_uint32
-    return library
+    functions: dict[str, Function] = {
+        "bt_opf": (ctypes.c_uint32, (ctypes.c_uint64, ctypes.c_uint32)),
+        "bt_status": (ctypes.c_int, (ctypes.c_int,)),
+    }
+    source = _functions("bt_opf", "bt_status")
+    return library(tmp_path_factory.mktemp("bcc"), source, functions)
 
 
 def test_the_programs_read_letters_and_errors_as_python_does(compiled: ctypes.CDLL) -> None:

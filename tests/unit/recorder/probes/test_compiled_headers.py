@@ -2,11 +2,12 @@
 """Headers of the programs compiled for this machine: dirty slots and the heads of pages."""
 
 import ctypes
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from tests.support.c_library import Function, library
 
 # Slots of the table of who dirtied folios (bpf/dirty_slots.h), compiled for this machine.
 
@@ -35,23 +36,16 @@ __u64 word(__u64 tag, __u64 time, __u64 writer) {{ return bt_dirty_word(tag, tim
 
 @pytest.fixture(scope="module")
 def slots(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    source = tmp_path_factory.mktemp("slots") / "slots.c"
-    source.write_text(SOURCE)
-    built = source.with_suffix(".so")
-    subprocess.run(["clang", "-shared", "-fPIC", "-O2", "-o", built, source], check=True)
-    found = ctypes.CDLL(str(built))
     u64 = ctypes.c_uint64
-    for name, result, arguments in (
-        ("place", ctypes.c_uint32, (u64, ctypes.c_int, u64)),
-        ("tag", u64, (u64, u64)),
-        ("has_tag", ctypes.c_int, (u64, u64)),
-        ("age", u64, (u64, u64)),
-        ("takes_second", ctypes.c_int, (u64, u64, u64, u64)),
-        ("word", u64, (u64, u64, u64)),
-    ):
-        function = getattr(found, name)
-        function.restype, function.argtypes = result, arguments
-    return found
+    functions: dict[str, Function] = {
+        "place": (ctypes.c_uint32, (u64, ctypes.c_int, u64)),
+        "tag": (u64, (u64, u64)),
+        "has_tag": (ctypes.c_int, (u64, u64)),
+        "age": (u64, (u64, u64)),
+        "takes_second": (ctypes.c_int, (u64, u64, u64, u64)),
+        "word": (u64, (u64, u64, u64)),
+    }
+    return library(tmp_path_factory.mktemp("slots"), SOURCE, functions)
 
 
 def _folio(number: int) -> int:
@@ -135,18 +129,15 @@ Head = Callable[[int, int, bool], int]
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Head:
     """bt_head_by_word(page, word, may_be_mask)."""
-    source = tmp_path_factory.mktemp("pages") / "pages.c"
-    source.write_text(
+    source = (
         f'#include "{PAGES_HEADER}"\n'
         "unsigned long long head(unsigned long long page, unsigned long long word, int mask)\n"
         "{ return bt_head_by_word(page, word, mask); }\n"
     )
-    built = source.with_suffix(".so")
-    subprocess.run(["clang", "-shared", "-fPIC", "-O2", "-o", built, source], check=True)
-    function = ctypes.CDLL(str(built)).head
-    function.restype = ctypes.c_uint64
-    function.argtypes = [ctypes.c_uint64, ctypes.c_uint64, ctypes.c_int]
-    return lambda page, word, may_be_mask: int(function(page, word, may_be_mask))
+    u64 = ctypes.c_uint64
+    functions: dict[str, Function] = {"head": (u64, (u64, u64, ctypes.c_int))}
+    found = library(tmp_path_factory.mktemp("pages"), source, functions)
+    return lambda page, word, may_be_mask: int(found.head(page, word, may_be_mask))
 
 
 @pytest.mark.parametrize("may_be_mask", [False, True])

@@ -118,13 +118,11 @@ def test_the_end_says_what_recording_cost(tmp_path: Path) -> None:
 
 def test_percentages_are_understood() -> None:
     # GIVEN what users write WHEN it is converted THEN it is a number, or refused
-    assert [percent_from(LEAST_PER_CENT)(text) for text in ("5", "2.5%")] == [
-        5.0,
-        2.5,
-    ]
+    read = percent_from(LEAST_PER_CENT)
+    assert (read("5"), read("2.5%")) == (5.0, 2.5)
     for bad in ("0", "-1", "nan", "inf", "x", ""):
         with pytest.raises(Exception, match=r"not a percentage|not between"):
-            percent_from(LEAST_PER_CENT)(bad)
+            read(bad)
 
 
 # Timed calls end where they cost more than their budget.

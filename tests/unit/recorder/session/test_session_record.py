@@ -378,6 +378,16 @@ def test_failed_outputs_are_told_with_what_is_not_written(
         "biotrail: make ended with exit status 7",
         "biotrail: error: disk full",
     ]
+    # GIVEN one that was full from the beginning
+    recorder.result = summary(error=OutputError("disk full"), unwritten_bytes=2 << 20)
+    # WHEN the recording ends THEN the loss is told, and nothing that could be done with the log
+    done = cli("record")
+    assert done.status == 1
+    assert done.err.endswith(
+        "biotrail: 2.0 MiB of records could not be written: nothing was written\n"
+        "biotrail: error: disk full\n"
+    )
+    assert "next:" not in done.err
     # GIVEN a pipe whose reader went away WHEN the recording ends THEN its status is SIGPIPE's
     recorder.result = summary(error=ReaderGoneError("standard output: Broken pipe"))
     done = cli("record", "-o", "x")
