@@ -39,6 +39,7 @@ class Cli:
         assert done.status == 0, done.err
         return json.loads(done.out)
 
+
 def page_text(page: Path) -> str:
     """The JSON that a page holds, as it stands there."""
     [found] = re.findall(
