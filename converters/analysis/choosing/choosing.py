@@ -74,19 +74,7 @@ class Who:
     def mask(self, context: Context, bios: Bios, tasks: Tasks) -> Bool:
         """Where `bios.task` is -1, `pids` match the thread's id, and no name matches."""
         chosen = self.of_threads(bios, tasks)
-        if self.by_cgroup:
-            ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-            above = [name.rstrip("/") for name in self.cgroups]
-            inside = []
-            for one in ids.tolist():
-                path = context.cgroups.get(one)
-                if path is None or str(one) in self.cgroups:
-                    inside.append(str(one) in self.cgroups)
-                    continue
-                below = any(path == (name or "/") or path.startswith(f"{name}/") for name in above)
-                inside.append(below or self.named.holds(path, context.cgroup_names))
-            chosen &= np.array(inside, dtype=np.bool_)[id_of_bio]
-        return chosen
+        return chosen & self.of_cgroups(context, bios)[0] if self.by_cgroup else chosen
 
     def of_threads(self, table: "Bios | Calls | Waits", tasks: Tasks) -> Bool:
         """Mark the rows whose thread matches `pids` and `comms`, as `mask`; not by cgroup."""
@@ -110,20 +98,21 @@ class Who:
         alone = (table.tid > 0) & np.isin(table.tid, pids)
         return np.asarray(np.where(table.task >= 0, tgid, alone), dtype=np.bool_)
 
-    def unknown_cgroups(self, context: Context, bios: Bios) -> Bool:
-        """Mark the bios of whose cgroup it is not known whether it is chosen."""
-        unknown = np.zeros(len(bios), dtype=np.bool_)
-        if not self.by_cgroup:
-            return unknown
+    def of_cgroups(self, context: Context, bios: Bios) -> tuple[Bool, Bool]:
+        """Mark the bios whose cgroup is chosen, and those where it is not known whether it is."""
         ids, id_of_bio = np.unique(bios.cgroup, return_inverse=True)
-        found = []
+        above, names = [name.rstrip("/") for name in self.cgroups], context.cgroup_names
+        chosen, unknown = [], []
         for one in ids.tolist():
-            path = context.cgroups.get(one)
-            named = bool(self.named) and (
-                path is None or self.named.may_hold(path, context.cgroup_names)
-            )
-            found.append(one == 0 or named)
-        return np.array(found, dtype=np.bool_)[id_of_bio]
+            path, named = context.cgroups.get(one), bool(self.named)
+            inside = str(one) in self.cgroups
+            if path is not None:
+                inside |= any(path == (n or "/") or path.startswith(f"{n}/") for n in above)
+                inside = inside or self.named.holds(path, names)
+                named = named and self.named.may_hold(path, names)
+            chosen.append(inside)
+            unknown.append(one == 0 or named)
+        return np.array(chosen, np.bool_)[id_of_bio], np.array(unknown, np.bool_)[id_of_bio]
 
 
 ANYBODY = Who()

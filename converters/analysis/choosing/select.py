@@ -132,7 +132,8 @@ class Selection:
         who, unknown = self.choice.who, np.zeros(len(bios), dtype=np.bool_)
         if who.pids or who.comms:
             unknown = window.bios.task < 0
-        unknown = unknown | who.unknown_cgroups(self.choice.context, window.bios)
+        if who.by_cgroup:
+            unknown = unknown | who.of_cgroups(self.choice.context, window.bios)[1]
         self.counts.bios += len(bios)
         self.counts.chosen += int(bios.sum())
         self.counts.unknown += int((unknown & ~bios).sum())
