@@ -163,23 +163,14 @@ def _path(caller: Callers, stack: Stack) -> list[tuple[str, Side]]:
     return [(name[:MOST_NAME], side) for name, side in [(caller.comm, Side.COMMAND), *found]]
 
 
+_SHOWN = ("name", "side", "parent", "depth", "colour", "bios", "bytes", "latency_ns")
+
+
 def as_dict(found: Flame, by: Weight) -> dict[str, object]:
     """by: the weight that the frames' widths show at first."""
     return {
         "by": WEIGHTS[by],
-        "frames": [
-            {
-                "name": node.name,
-                "side": node.side.value,
-                "parent": node.parent,
-                "depth": node.depth,
-                "colour": node.colour,
-                "bios": node.bios,
-                "bytes": node.bytes,
-                "latency_ns": node.latency_ns,
-            }
-            for node in found.nodes
-        ],
+        "frames": [{name: getattr(node, name) for name in _SHOWN} for node in found.nodes],
         "left_out": found.left_out,
     }
 
