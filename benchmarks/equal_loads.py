@@ -36,7 +36,7 @@ from benchmarks.enlarged_logs import move
 from biotrail.cli import cluster
 from biotrail.cli.diff import order
 from biotrail.cli.main import main as biotrail
-from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison, pooled
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, make_diff, pooled
 from biotrail.converters.analysis.diff.tree import Diff, Figure
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.converters.analysis.fleet.closing import make_report
@@ -119,7 +119,7 @@ def figures_of(log: Path) -> Recording:
 
 def mean_of(recording: Recording, operation: str) -> float:
     """Return a run's mean Q2C in ns."""
-    one = Comparison(recording, recording, count=0).diff()  # no draws: values alone
+    one = make_diff(recording, recording, draws=0)  # no draws: values alone
     return next(f.a for name, f in leading(one) if name == operation and f.a is not None)
 
 
@@ -142,7 +142,7 @@ def compared(
         shares = slower if side == "B" else SMALL
         sides[side].append(figures_of(loads.run(f"{name}-{number}{side}", shares)))
     a, b = (pooled(side, False) for side in sides.values())
-    return Comparison(a, b, confidence=CONFIDENCE).diff(None), sides
+    return make_diff(a, b), sides
 
 
 def spread(sides: Sides, operation: str) -> float:

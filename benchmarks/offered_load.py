@@ -167,10 +167,8 @@ class Generator(BpfObject):
             if reuse(self._map(name), fd) < 0:
                 raise RuntimeError(f"libbpf cannot use the recorder's {name}")
         with KernelBtf() as btf:
-            program, other = "offer", "offer_p"
-            if btf.function_id("bpf_preempt_disable"):
-                program, other = other, program
-        self.set_autoload(other, False)
+            program = "offer_p" if btf.function_id("bpf_preempt_disable") else "offer"
+        self.choose([program])
         config = CONFIG.ctype(
             ring_bytes=sizes.ring_bytes, upper_bytes=sizes.upper_bytes, area_bytes=sizes.area_bytes
         )

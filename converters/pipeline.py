@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 import numpy as np
 
@@ -29,13 +29,13 @@ from biotrail.converters.lifecycles.cutting import (
     events_within,
     outside,
 )
-from biotrail.converters.lifecycles.losses import Losses, mark_lost, mark_unended
+from biotrail.converters.lifecycles.losses import loss_windows, mark_lost
 from biotrail.converters.lifecycles.own_io import (
     OwnEventFilter,
     without_own,
 )
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.match.building import MatchingBuilder
+from biotrail.converters.match.tables import Matcher
 from biotrail.converters.sites.tables import follows, late_events, site_tables
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
@@ -59,6 +59,8 @@ def split_ready(parts: Sequence[Events], edge: int, most: int) -> tuple[Events, 
 if TYPE_CHECKING:
     from biotrail.converters.calls.division import CallDivider
     from biotrail.converters.sites.joining import LifeJoiner
+
+_Window = TypeVar("_Window", bound=dict[str, Any])
 
 WINDOW_EVENTS = 250_000
 """Events that are collected for a window, which takes about 200 MB of memory."""
@@ -112,7 +114,8 @@ class Trace:
         """(begin, end) of the windows of `lifecycles` so far, ns; None before the first."""
         self._reached = 0
         self._notes = 0
-        self._losses = Losses(self.reader)
+        self._told_losses = self._told_damage = 0
+        """How many of the reader's loss windows, and of the damaged ones, windows had."""
         self._calls = RunningCalls()
         self._numbered = 0
 
@@ -133,12 +136,18 @@ class Trace:
     @property
     def losses(self) -> list[dict[str, Any]]:
         """The reader's loss windows that overlap the trace's part of the log."""
-        return self._losses.overlapping(self.reader.losses, self.span)
+        return self._within_span(self.reader.losses)
 
     @property
     def damaged(self) -> list[dict[str, int]]:
         """The reader's unreadable windows that overlap the trace's part of the log."""
-        return self._losses.overlapping(self.reader.damaged, self.span)
+        return self._within_span(self.reader.damaged)
+
+    def _within_span(self, windows: list[_Window]) -> list[_Window]:
+        """Return those of the reader's windows that overlap the span; they include their ends."""
+        if (span := self.span) is None:
+            return windows
+        return [one for one in windows if one["start"] < span.end and one["end"] >= span.begin]
 
     def events(
         self,
@@ -330,7 +339,7 @@ class Trace:
             return
         first = 0 if self.span is None else self.span.begin
         known = self.context, self.tasks, self.stacks
-        matching = MatchingBuilder(
+        matcher = Matcher(
             *known, begin=first, by_intervals=self.by_intervals, tells_events=tells_events
         )
         begin, end, lost = -1, -1, -1
@@ -341,13 +350,13 @@ class Trace:
                 begin, end = self._begin_of(fresh, begin), until
             if self.by_intervals and until is not None:
                 self.context.records_bios |= len(fresh.rows(Kind.Q)) > 0
-                losses = self._losses.all().end
-                matching.matcher.lose(losses[losses > lost])
+                losses = loss_windows(self.reader.losses, self.reader.damaged).end
+                matcher.lose(losses[losses > lost])
                 lost = int(losses.max(initial=lost))
             before = None if until is None else end - SETTLE_NS
-            result = matching.build(fresh, settle_ns=SETTLE_NS, before=before)
+            result = matcher.build(fresh, settle_ns=SETTLE_NS, before=before)
             if self.by_intervals:
-                self.account.pairing = matching.matcher.pairing()
+                self.account.pairing = matcher.pairing()
             if self.by_intervals and not self.context.records_bios:
                 from biotrail.converters.lifecycles.standing import with_standing
 
@@ -373,7 +382,8 @@ class Trace:
         """As `_windows`, of a light log, whose windows end before the newest events."""
         from biotrail.converters.lifecycles.light import LightBuilder
 
-        light = LightBuilder(self.context, self.tasks)
+        first = 0 if self.span is None else self.span.begin
+        light = LightBuilder(self.context, self.tasks, first)
         begin = end = -1
         for fresh, end in windows:
             self.tasks.add_records(fresh)
@@ -381,16 +391,12 @@ class Trace:
             until = light.take(fresh, end)
             del fresh
             if until > begin:
-                result = light.build(until, final=False)
-                found = [(result.events, result, begin, until)]
-                del result
+                found = [(*light.build(until, final=False), begin, until)]
                 yield found.pop()
                 begin = until
         if begin < end:
-            result = light.build(end, final=False)
-            yield result.events, result, begin, end
-        result = light.build(end, final=True)
-        yield result.events, result, end, end
+            yield *light.build(end, final=False), begin, end
+        yield *light.build(end, final=True), end, end
 
     def _pieces(self, events: Events, edge: int, size: int) -> Iterator[tuple[Events, int]]:
         """Yield (events, end): the log's next events, sorted by time, in windows, as views.
@@ -440,15 +446,21 @@ class Trace:
         if self.include_ambiguous:
             for table in (result.bios, result.requests, result.open_bios, result.open_requests):
                 table.doubtful[:] = False
-        loss = self._losses.all()
-        mark_lost(result.bios, np.maximum(result.bios.queue, 0), loss)
-        mark_lost(result.requests, result.requests.start, loss)
+        every = loss_windows(self.reader.losses, self.reader.damaged)
         for table in (result.bios, result.requests):
-            mark_unended(table, by_intervals=self.by_intervals)
+            mark_lost(table, every, by_intervals=self.by_intervals)
+        losses = self.reader.losses[self._told_losses :]
+        damaged = self.reader.damaged[self._told_damage :]
+        self._told_losses += len(losses)
+        self._told_damage += len(damaged)
+        loss = loss_windows(losses, damaged)
         first = 0 if self.span is None else self.span.begin
-        result.count_events(self.account, first, self.own_io)
-        if self.span is not None:
+        result.count_events(self.account, self.own_io)
+        if (span := self.span) is not None:
             result = clipped(result, first)
+            loss = loss.take((loss.start < span.end) & (loss.end >= span.begin))
+            start, end_of_loss = np.maximum(loss.start, first), np.minimum(loss.end, span.end)
+            loss = replace(loss, start=start, end=end_of_loss)
         bios, requests = result.bios, result.requests
         self.account.add_own(bios, requests)
         left_out = None
@@ -467,7 +479,7 @@ class Trace:
             open_bios=result.open_bios,
             open_requests=result.open_requests,
             tasks=self.tasks.table(),
-            loss=self._losses.fresh(self.span),
+            loss=loss,
             path=result.path,
             sites=result.sites,
             own=left_out,

@@ -2,6 +2,8 @@
 """What all tests share: `--update` for goldens, limits of time, the policy on skips, commands."""
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -102,6 +104,20 @@ def pytest_terminal_summary(
 def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
     """biotrail's commands, run in this process."""
     return Cli(capsys)
+
+
+@pytest.fixture
+def usual_signals() -> Iterator[None]:
+    """Signals as a program at a terminal has them, however the tests were started."""
+    usual = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from biotrail.cli.converting import perfetto
-from biotrail.cli.converting.perfetto import Result, open_lines
+from biotrail.cli.converting.perfetto import LEAST_PART, Result, open_lines, window_events
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, Opened, Times, cut_of, cut_options, opened
-from biotrail.cli.options.drawing import LEAST_PART, Drawing, drawing_options
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.guests import GuestOf, guest_options
@@ -25,7 +24,7 @@ from biotrail.cli.options.recordings import (
     without_log_ending,
 )
 from biotrail.converters.events.tables import Lifecycles
-from biotrail.converters.outputs.perfetto.names import Colour, Detail
+from biotrail.converters.outputs.perfetto.names import Colour, Detail, Options
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import ConversionError
@@ -112,6 +111,46 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 
 
 @dataclass(frozen=True)
+class DrawingOptions(Options):
+    """Options of `convert` by which a trace is drawn."""
+
+    detail: Detail = option(
+        "--detail",
+        usual=Detail.STANDARD,
+        type=click.Choice([str(detail) for detail in Detail]),
+        default=str(Detail.STANDARD),
+        show_default=True,
+        callback=lambda _context, _option, value: Detail(value),
+        help="What a Perfetto trace holds. full: everything; standard: everything of the slowest "
+        "I/Os, of others no arguments; stages: no arguments and no requests; bios: no stages "
+        "either.",
+    )
+    colour: Colour = option(
+        "--colour",
+        usual=Colour.AUTO,
+        type=click.Choice([str(colour) for colour in Colour]),
+        default=str(Colour.AUTO),
+        show_default=True,
+        callback=lambda _context, _option, value: Colour(value),
+        help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+        "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
+        "devices.",
+    )
+    every_arrow: bool = flag(
+        "--flows", "Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone."
+    )
+    every_call: bool = flag(
+        "--all-calls",
+        "Draw system calls that neither queued nor waited for I/O, too, such as reads of a pipe.",
+    )
+    ftrace: bool = flag(
+        "--ftrace",
+        "Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
+        "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
+    )
+
+
+@dataclass(frozen=True)
 class ConvertOptions:
     target: str | None = option(
         "-o",
@@ -140,7 +179,14 @@ class ConvertOptions:
         "alone, not beside its own packets.",
     )
     cut: Cut = added(cut_options)
-    drawing: Drawing = added(drawing_options)
+    max_size: int | None = option(
+        "--max-size",
+        type=units.size_from(),
+        metavar="SIZE",
+        help="Split a Perfetto trace into files of at most this size, e.g. 500M: OUT-1.pftrace, "
+        "OUT-2.pftrace, …",
+    )
+    drawing: DrawingOptions = added(gathered(DrawingOptions, "drawing"))
     reading: Reading = added(reading_options(own_io=True, labels=True))
     guest: GuestOf = added(guest_options)
     force: bool = flag("-f", "--force", "Replace OUT if it exists.")
@@ -182,18 +228,39 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
 
 
 def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
-    guest, reading = asked.guest, asked.reading
+    guest, reading, drawing = asked.guest, asked.reading, asked.drawing
     guest.check(asked.beside is not None, "and --with exclude each other")
-    if len(logs) == 1 and guest.guest_of is None:
-        form, target = _checked_output(logs[0], asked)  # before a pipe is read
-        with opened(logs[0], asked.cut, reading) as source:
-            return convert_one(logs[0], source, form, target, asked)
-    recordings = open_recordings(logs, reading)
+    single = len(logs) == 1 and guest.guest_of is None
+    recordings = [] if single else open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
         return _merge(recordings, asked)
-    form, target = _checked_output(recordings[0].paths[0], asked)
+    log = logs[0] if single else recordings[0].paths[0]
+    form, target = format_and_path(log, asked.target, asked.form)
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.every_arrow or drawing.every_call or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
+    if asked.max_size is not None:
+        if form != PERFETTO or target == "-":
+            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+        if asked.max_size < LEAST_PART:
+            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+    if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
+    if asked.beside is not None:
+        _check_beside(form, asked)
+    if single:  # checked before a pipe is read
+        with opened(log, asked.cut, reading) as source:
+            return convert_one(log, source, form, target, asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
-    return convert_one(recordings[0].paths[0], source, form, target, asked)
+    return convert_one(log, source, form, target, asked)
 
 
 def convert_one(
@@ -201,16 +268,21 @@ def convert_one(
 ) -> tuple[Result, list[str]]:
     """Return what was written, and lines on how certain it is, what it lacks, how to open it."""
     trace, force = source.trace, asked.force
-    other = _other_trace(log, source, form, asked)
+    is_trace = trace.context.header.get("backend") == "perfetto"
+    other = None
+    if asked.beside is not None or (form == PERFETTO and not asked.alone and is_trace):
+        other = _other_trace(log, source, asked)
     if form == BLKTRACE:
         result = _to_blktrace(trace, target, force)
     else:
-        with progress(trace, window_events=asked.drawing.window_events) as windows:
+        most = None if asked.max_size is None else window_events(asked.max_size)
+        with progress(trace, window_events=most) as windows:
             lifecycles = source.chosen(windows)
             if form == OTF2:
                 result = _to_otf2(trace, lifecycles, target, force)
             else:
-                result = perfetto.write(source, lifecycles, target, force, asked.drawing, other)
+                how = target, force, asked.drawing, asked.max_size, other
+                result = perfetto.write(source, lifecycles, *how)
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
@@ -231,17 +303,15 @@ def convert_one(
     return result, found
 
 
-def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> "OtherTrace | None":
-    is_trace = source.trace.context.header.get("backend") == "perfetto"
-    if asked.beside is None and (form != PERFETTO or asked.alone or not is_trace):
-        return None
+def _other_trace(log: str, source: Opened, asked: ConvertOptions) -> "OtherTrace | None":
+    """Return the trace that the log's tracks are written beside: that of --with, or LOG itself."""
     from biotrail.cli.converting.other_trace import OtherTrace, other_traces
     from biotrail.converters.clocks.perfetto_trace import itself
     from biotrail.converters.inputs.perfetto.source import PerfettoSource
 
     if asked.beside is not None:
         return other_traces(asked.beside, [(log, source.trace)])[0]
-    if asked.drawing.max_size is not None:
+    if asked.max_size is not None:
         raise click.UsageError("--max-size writes a Perfetto trace's bios alone: give --alone, too")
     reader = source.trace.reader
     if not isinstance(reader, PerfettoSource):
@@ -249,39 +319,12 @@ def _other_trace(log: str, source: Opened, form: str, asked: ConvertOptions) -> 
     return OtherTrace(reader.name, reader.survey, itself(reader.survey), reader.again)
 
 
-def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
-    form, target = format_and_path(log, asked.target, asked.form)
-    drawing = asked.drawing
-    if form != PERFETTO and drawing.detail != Detail.STANDARD:
-        raise click.UsageError("--detail is for Perfetto traces")
-    if form != PERFETTO and drawing.colour != Colour.AUTO:
-        raise click.UsageError("--colour is for Perfetto traces")
-    if form != PERFETTO and (drawing.flows or drawing.all_calls or drawing.ftrace):
-        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
-    if drawing.ftrace and not drawing.detail.requests:
-        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
-    if drawing.max_size is not None:
-        if form != PERFETTO or target == "-":
-            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
-        if drawing.max_size < LEAST_PART:
-            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
-    if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
-        raise click.UsageError(
-            "files for blkparse hold records, of whole devices: only --from, --to and --around "
-            "choose among these"
-        )
-    _check_beside(form, asked)
-    return form, target
-
-
 def _check_beside(form: str, asked: ConvertOptions) -> None:
-    if asked.beside is None:
-        return
     if asked.alone:
         raise click.UsageError("--with and --alone exclude each other")
     if form != PERFETTO:
         raise click.UsageError("--with is for Perfetto traces")
-    if asked.drawing.max_size is not None:
+    if asked.max_size is not None:
         raise click.UsageError("--with writes one file: leave --max-size out")
     if asked.beside == "-":
         raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
@@ -295,7 +338,7 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
         raise click.UsageError(
             "a part of several recordings cannot be chosen: convert parts one by one"
         )
-    if asked.drawing.max_size is not None:
+    if asked.max_size is not None:
         raise click.UsageError("several recordings go into one file: leave --max-size out")
     if target is None:
         raise click.UsageError("logs of several recordings have no default output: give -o OUT")
@@ -305,6 +348,7 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    _check_beside(form, asked)
+    if asked.beside is not None:
+        _check_beside(form, asked)
     joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

@@ -17,7 +17,7 @@ from biotrail.cli.options.gathering import added, flag, gathered, option
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import InputRecording, of_each, open_recordings, recordings
 from biotrail.converters.analysis.blame.blame import Course, by_slot
-from biotrail.converters.analysis.diff.diff import CONFIDENCE, Comparison, pooled
+from biotrail.converters.analysis.diff.diff import CONFIDENCE, devices_of, make_diff, pooled
 from biotrail.converters.analysis.diff.runs import LEAST_RUNS
 from biotrail.converters.analysis.distributions.slots import Recording, read_slots
 from biotrail.recorder.output.output import make_directory
@@ -164,9 +164,9 @@ def command(logs: tuple[str, ...], asked: DiffOptions) -> None:
     by_runs = min(map(len, parts)) >= LEAST_RUNS or len(runs) >= LEAST_RUNS
     several = any(len({host for part in side for host in part.hosts}) > 1 for side in parts)
     a, b = (pooled(side, several and not by_runs) for side in parts)
-    comparison = Comparison(a, b, confidence=asked.confidence / 100, seed=asked.seed, equal=runs)
     device_a = asked.device_b if asked.device_a is None else asked.device_a
-    diff = comparison.diff(_pairs(comparison, device_a, asked.device_b or device_a))
+    devices = _devices(a, b, device_a, asked.device_b or device_a)
+    diff = make_diff(a, b, asked.confidence / 100, asked.seed, equal=runs, devices=devices)
     if asked.as_json:
         from biotrail.converters.analysis.diff.tree import as_dict
 
@@ -299,14 +299,14 @@ def _read(side: tuple[str, ...], asked: DiffOptions) -> list[Recording]:
         return [figures for _, figures in of_each(found, read)]
 
 
-def _pairs(
-    comparison: Comparison, name_a: str | None, name_b: str | None
+def _devices(
+    a: Recording, b: Recording, name_a: str | None, name_b: str | None
 ) -> list[tuple[str, str]] | None:
     """Return the pair of devices (of A, of B) to compare; None: every device, by name."""
     if name_a is None or name_b is None:
         return None
     chosen = []
-    known = comparison.a.devices(), comparison.b.devices()
+    known = devices_of(a), devices_of(b)
     for name, names, hint in zip(
         (name_a, name_b), known, ("--device-a", "--device-b"), strict=True
     ):

@@ -145,7 +145,7 @@ def command(logs: tuple[str, ...], asked: ReportOptions) -> None:
     twice = asked.cut.needs_file() or asked.blame is not None
     with recordings(logs, asked.reading, twice=twice) as given:
         joined = asked.guest.joined(given, asked.reading)
-        lined = align_recordings(given, None if joined is None else joined.agreement.fit.line)
+        lined = align_recordings(given, None if joined is None else joined.fit.line)
         answers = of_each(given, lambda one: _read(one, asked))
     reported = [report for _, report in answers]
     of_guest = _figures(joined)

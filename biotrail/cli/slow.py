@@ -22,7 +22,7 @@ from biotrail.cli.options.recordings import (
     recordings,
 )
 from biotrail.cli.reporting import slowest
-from biotrail.converters.analysis.slow.calls import SlowestCalls, WantedCalls
+from biotrail.converters.analysis.slow.calls import SlowestCalls
 from biotrail.converters.analysis.slow.slow import Slowest, SlowestPairs, Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.pair_names import pairs_alone, pairs_in
@@ -175,7 +175,7 @@ def _ios_or_calls(
     cut = asked.cut
 
     def find(one: InputRecording) -> Slowest | SlowestCalls:
-        wanted = Wanted(asked.most, asked.over_ns, asked.failed)
+        wanted = Wanted(asked.most, asked.over_ns, asked.failed, asked.all_calls)
         if asked.calls:
             opened = cut_of(one.again, cut)
             if not opened.trace.context.path_parts & {"time", "wait"}:
@@ -183,7 +183,7 @@ def _ios_or_calls(
                     "this log does not say how long calls took: record again with biotrail record "
                     "--path"
                 )
-            calls = SlowestCalls(opened.trace, WantedCalls(**vars(wanted), every=asked.all_calls))
+            calls = SlowestCalls(opened.trace, wanted)
             for window in opened.chosen(opened.trace.lifecycles()):
                 calls.add(window)
             return calls

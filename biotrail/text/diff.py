@@ -7,11 +7,9 @@ from rich.console import RenderableType
 
 from biotrail.converters.analysis.diff.tree import (
     BlameDiff,
-    CallDiff,
     DeviceDiff,
     Diff,
     Figure,
-    PairDiff,
 )
 from biotrail.converters.analysis.distributions.slots import WHOLE
 from biotrail.text import tallies, units
@@ -60,9 +58,23 @@ def parts(
     for device in diff.devices:
         yield _table(device, width, everything)
     if diff.calls:
-        yield _calls(diff.calls, width, everything)
+        rows = [
+            _row(one.call if one.io else f"{one.call} (no I/O)", figure)
+            for one in diff.calls
+            for figure in one.figures
+            if everything or figure.marked or figure.name in _OF_CALLS or figure.stage == "all"
+        ]
+        columns = [Column("call", left=True), *_COLUMNS[1:]]
+        yield table("Calls", columns, without_repeats(rows, 2), width)
     if diff.pairs:
-        yield _pairs(diff.pairs, width, everything)
+        rows = [
+            [one.pair, one.by or "all", *_row("", figure)[2:]]
+            for one in diff.pairs
+            for figure in one.figures
+            if everything or figure.marked or not one.by
+        ]
+        columns = [*columns_of("pair < | of <"), *_COLUMNS[2:]]
+        yield table("Pairs of events", columns, without_repeats(rows, 2), width)
     if diff.blame:
         yield from _blame(diff, width, everything)
     yield block(_foot(diff, everything))
@@ -130,28 +142,6 @@ def _table(device: DeviceDiff, width: int, everything: bool) -> RenderableType:
         if every is not None and (figures := (every.mean, every.p99))
     ]
     return with_lines(made, doubtful)
-
-
-def _calls(calls: Sequence[CallDiff], width: int, everything: bool) -> RenderableType:
-    rows = [
-        _row(one.call if one.io else f"{one.call} (no I/O)", figure)
-        for one in calls
-        for figure in one.figures
-        if everything or figure.marked or figure.name in _OF_CALLS or figure.stage == "all"
-    ]
-    columns = [Column("call", left=True), *_COLUMNS[1:]]
-    return table("Calls", columns, without_repeats(rows, 2), width)
-
-
-def _pairs(pairs: Sequence[PairDiff], width: int, everything: bool) -> RenderableType:
-    rows = [
-        [one.pair, one.by or "all", *_row("", figure)[2:]]
-        for one in pairs
-        for figure in one.figures
-        if everything or figure.marked or not one.by
-    ]
-    columns = [*columns_of("pair < | of <"), *_COLUMNS[2:]]
-    return table("Pairs of events", columns, without_repeats(rows, 2), width)
 
 
 def _blame(diff: Diff, width: int, everything: bool) -> Iterator[RenderableType]:

@@ -28,7 +28,6 @@ from biotrail.text.report.cells import (
 from biotrail.text.rows import first, left_out
 
 MOST_ROWS = 15
-_PER_CENT = 100
 
 
 def parts(report: FleetReport, width: int, limit: int | None) -> Iterator[RenderableType]:
@@ -208,9 +207,7 @@ def _row(one: Deviation) -> list[str]:
     figure = one.figure
     interval = ""
     if figure.relative_low is not None and figure.relative_high is not None:
-        interval = (
-            f"{_PER_CENT * figure.relative_low:+.1f} to {_PER_CENT * figure.relative_high:+.1f} %"
-        )
+        interval = f"{100 * figure.relative_low:+.1f} to {100 * figure.relative_high:+.1f} %"
     return [
         one.host,
         one.operation,
@@ -218,7 +215,7 @@ def _row(one: Deviation) -> list[str]:
         figure.name,
         units.duration(figure.b or 0),
         units.duration(figure.a or 0),
-        "" if figure.relative is None else f"{_PER_CENT * figure.relative:+.1f} %",
+        "" if figure.relative is None else f"{100 * figure.relative:+.1f} %",
         interval,
         "-" if one.spreads is None else f"{one.spreads:+.1f}",
     ]

@@ -9,7 +9,7 @@ import termios
 import textwrap
 import threading
 import tty
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ from rich.live import Live
 from biotrail.converters.analysis.blame.tree import Kind, Waited
 from biotrail.converters.analysis.figures import Summary
 from biotrail.converters.analysis.live.tree import Snapshot, Stretch
-from biotrail.converters.analysis.report.tree import GroupReport, OperationReport
+from biotrail.converters.analysis.report.tree import GroupReport
 from biotrail.converters.events.context import called
 from biotrail.text import units
 from biotrail.text.blame import FILTERED, KINDS, share
@@ -242,36 +242,39 @@ def _devices(snapshot: Snapshot) -> Table:
     return Table(columns, rows)
 
 
-def _work(group: GroupReport | None) -> list[str]:
-    if group is None:
-        return ["0", "0 B/s"]
-    return [f"{group.ios_per_s:,.0f}", f"{units.size(group.bytes_per_s)}/s"]
-
-
-def _named(stretch: Stretch) -> dict[tuple[object, ...], OperationReport]:
-    return {tuple(o.bios.name.values()): o for o in stretch.operations}
-
-
 _FIELDS = ("device", "operation")
 
 
-def _operations(snapshot: Snapshot) -> Table:
-    now = _named(snapshot.now)
+def _groups(
+    heads: str, fields: Sequence[str], now: Iterable[GroupReport], minute: Iterable[GroupReport]
+) -> Table:
+    newest = {tuple(group.name.values()): group for group in now}
     rows = []
-    some = [(n, o) for n, o in _named(snapshot.minute).items() if o.bios.ios]
-    for name, one in some:
-        newest = now[name].bios if name in now else None
-        found = times(newest.latency if newest else None, one.bios.latency)
-        rows.append([*name_cells(one.bios, _FIELDS), *_work(newest), *found])
-    columns = [*columns_of("Q to C < | <"), *_WORK, *TIMES]
-    return Table(columns, rows)
+    for group in minute:
+        mine = newest.get(tuple(group.name.values()))
+        work = ["0", "0 B/s"]
+        if mine is not None:
+            work = [f"{mine.ios_per_s:,.0f}", f"{units.size(mine.bytes_per_s)}/s"]
+        found = times(mine.latency if mine else None, group.latency)
+        rows.append([*name_cells(group, fields), *work, *found])
+    return Table([*columns_of(heads), *_WORK, *TIMES], rows)
+
+
+def _operations(snapshot: Snapshot) -> Table:
+    now, minute = ([one.bios for one in of.operations] for of in (snapshot.now, snapshot.minute))
+    return _groups("Q to C < | <", _FIELDS, now, [bios for bios in minute if bios.ios])
+
+
+def _processes(snapshot: Snapshot) -> Table:
+    now, minute = snapshot.now.processes, snapshot.minute.processes
+    return _groups("process < | pid", ("process", "pid"), now, minute)
 
 
 def _stages(snapshot: Snapshot) -> Table:
-    now = _named(snapshot.now)
+    now = {tuple(one.bios.name.values()): one.bios.stages for one in snapshot.now.operations}
     rows = []
-    for name, one in _named(snapshot.minute).items():
-        newest = {s.stage: s.time for s in now[name].bios.stages} if name in now else {}
+    for one in snapshot.minute.operations:
+        newest = {s.stage: s.time for s in now.get(tuple(one.bios.name.values()), ())}
         stages = sorted(one.bios.stages, key=lambda s: -s.share)
         for stage in stages:
             share = units.percent(stage.share, 0)
@@ -279,18 +282,6 @@ def _stages(snapshot: Snapshot) -> Table:
             rows.append([*name_cells(one.bios, _FIELDS), stage.stage, share, *found])
     columns = [*columns_of("stages < | < | < | share 1 min"), *TIMES]
     return Table(columns, rows, 2, 2 * PLAIN_ROWS)
-
-
-def _processes(snapshot: Snapshot) -> Table:
-    fields = ("process", "pid")
-    now = {tuple(g.name.values()): g for g in snapshot.now.processes}
-    rows = []
-    for group in snapshot.minute.processes:
-        newest = now.get(tuple(group.name.values()))
-        found = times(newest.latency if newest else None, group.latency)
-        rows.append([*name_cells(group, fields), *_work(newest), *found])
-    columns = [*columns_of("process < | pid"), *_WORK, *TIMES]
-    return Table(columns, rows)
 
 
 def _slowest(snapshot: Snapshot) -> Table:

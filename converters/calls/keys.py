@@ -96,6 +96,15 @@ def rows_of(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
     return rows, known.view(np.bool_)
 
 
+def rows_among(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
+    """Return what `rows_of` does, of distinct numbers in any order."""
+    if (numbers[:-1] < numbers[1:]).all():
+        return rows_of(numbers, wanted)
+    order = np.argsort(numbers, kind="stable")
+    row, known = rows_of(numbers[order], wanted)
+    return order[row], known
+
+
 def rows_dirtied(paths: "BioPaths", bios: Bios) -> tuple[I64, I64]:
     """Return the rows of bios whose page's writer is known, in `paths` and in `bios`: (k,) each."""
     row, known = rows_of(paths.number, bios.number)

@@ -1,13 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept until calls have returned: their waits, and the files of their bios."""
+"""What is kept until calls have returned: their waits, their bios' files, cgroups and first Q."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from biotrail.converters.calls.keys import Keys, rows_of
-from biotrail.converters.events.path_tables import BioPaths, Calls, Waits
-from biotrail.converters.events.tables import I64, NEVER, Bios, Lifecycles, Table
+from biotrail.converters.calls.keys import (
+    CallBios,
+    Keys,
+    held_with_entry,
+    latest_end,
+    rows_of,
+    rows_with_entry,
+)
+from biotrail.converters.events.path_tables import BioPaths, Calls, HeldBios, Waits
+from biotrail.converters.events.tables import (
+    FAR,
+    I64,
+    NEVER,
+    U8,
+    U32,
+    U64,
+    Bios,
+    Bool,
+    Lifecycles,
+    Table,
+)
 
 _MOST_KEPT = 1 << 18
 """Waits, and bios, that are kept at most until their call returns: the newest."""
@@ -90,3 +109,124 @@ class PendingWaits:
         ours = np.flatnonzero(row >= 0)
         ours = ours[np.lexsort((waits.out[ours], row[ours]))]
         return row[ours], waits.take(ours)
+
+
+@dataclass
+class _Bios(Table):
+    """Bios of calls, or what is known so far of calls that have not returned."""
+
+    tid: I64
+    entry: I64
+    """ns: with `tid`, the call's key."""
+    queue: I64
+    """ns: Q, by which the first bio is found."""
+    cgroup: U64
+    file: I64
+    """Row in Context.files; -1: none."""
+    opf: U32
+    page: U8
+    """What the bio's page is, a PageKind."""
+
+    @classmethod
+    def of(cls, bios: Bios, paths: BioPaths, held: HeldBios) -> "_Bios":
+        """Return a row for each bio of a timed call, or that a limit held while one waited."""
+        rows, entry = rows_with_entry(bios, paths)
+        waited, held = held_with_entry(bios, held)
+        tid = np.concatenate([bios.tid[rows], held.tid]).astype(np.int64)
+        begun = np.concatenate([bios.queue[rows], bios.queue[waited] - held.held])
+        entry, rows = np.concatenate([entry, held.entry]), np.concatenate([rows, waited])
+        file = bios.file[rows].astype(np.int64)
+        return cls(tid, entry, begun, bios.cgroup[rows], file, bios.opf[rows], bios.page[rows])
+
+
+class FirstBio(NamedTuple):
+    """Of each call, (n,) each, what its first bio is (by Q, or when a limit began to hold it)."""
+
+    cgroup: U64
+    """Id that it is charged to; 0: the call queued and waited for no bio whose entry time is in the
+    log."""
+    file: I64
+    """Row in Context.files of the call's descriptor, else of the first bio that has one; -1: none.
+    """
+    opf: U32
+    """0: as `cgroup`."""
+    page: U8
+
+
+class FirstBios:
+    """The cgroup and file of each call's first bio, window after window, in the log's order."""
+
+    def __init__(self) -> None:
+        self._before = _Bios.none()
+
+    def of_calls(self, window: Lifecycles) -> FirstBio:
+        """Return what is known of the first bio of each of the window's calls."""
+        assert window.path is not None
+        path, calls = window.path, window.path.calls
+        bios = _Bios.concatenate(
+            [
+                self._before,
+                _Bios.of(window.bios, path.bios, path.held),
+                _Bios.of(window.open_bios, path.open_bios, path.open_held),
+            ]
+        )
+        keys = Keys.among((bios.tid, bios.entry), (calls.tid, calls.entry))
+        key, key_call = keys.of
+        order = np.lexsort((bios.queue, key))[::-1]  # of equal keys the first one is written last
+        cgroup = np.zeros(len(keys.tid), dtype=np.uint64)
+        file, queue = np.full((2, len(keys.tid)), NEVER, dtype=np.int64)
+        opf = np.zeros(len(keys.tid), dtype=np.uint32)
+        page = np.zeros(len(keys.tid), dtype=np.uint8)
+        cgroup[key[order]], queue[key[order]] = bios.cgroup[order], bios.queue[order]
+        opf[key[order]], page[key[order]] = bios.opf[order], bios.page[order]
+        filed = order[bios.file[order] >= 0]
+        file[key[filed]] = bios.file[filed]
+        kept = keys.newest() & (queue != NEVER)
+        kept[key_call] = False
+        columns = (keys.tid, keys.entry, queue, cgroup, file, opf, page)
+        self._before = _Bios(*(column[kept] for column in columns))
+        file = np.where(calls.file >= 0, calls.file, file[key_call])
+        return FirstBio(cgroup[key_call], file, opf[key_call], page[key_call])
+
+
+class CallsOfBios:
+    """The calls that queued chosen bios, window after window, in the log's order."""
+
+    def __init__(self) -> None:
+        none = np.zeros(0, dtype=np.int64)
+        self._tid, self._entry, self._queue = none, none, none
+
+    def masks(
+        self,
+        calls: Calls,
+        waits: Waits,
+        bios: tuple[Bios, BioPaths, HeldBios],
+        open_bios: tuple[Bios, BioPaths, HeldBios],
+    ) -> tuple[Bool, Bool]:
+        """Return masks of the window's calls and waits that belong to chosen bios.
+
+        A call belongs to chosen bios if it queued one, in this window or an earlier one, or waited
+        for one that a cgroup's limit held; a wait, if its call had queued one when the wait began,
+        or it was for such a one. Bios without a recorded Q or entry time of the call do not count.
+        bios, open_bios: the chosen ones of the window, their paths, and what limits held of them.
+        """
+        closed, still = (
+            CallBios.concatenate([CallBios.of(table, paths), CallBios.held(table, held)])
+            for table, paths, held in (bios, open_bios)
+        )
+        before = self._tid, self._entry
+        keys = Keys.among(before, *((t.tid, t.entry) for t in (closed, still, waits, calls)))
+        key_before, key_closed, _, key_wait, key_call = keys.of
+        key = np.concatenate(keys.of[:3])
+        queue = np.concatenate([self._queue, closed.queue, still.queue])
+        chosen_waits = latest_end(key, queue, queue, key_wait, waits.out) != NEVER
+        chosen_calls = latest_end(key, queue, queue, key_call, calls.exit) != NEVER
+        # The next window must know of each thread's newest call, unless it returned, the first Q
+        # of its chosen bios that ended.
+        first = np.full(len(keys.tid), FAR)
+        first[key_before] = self._queue
+        np.minimum.at(first, key_closed, closed.queue)
+        kept = keys.newest() & (first != FAR)
+        kept[key_call] = False
+        self._tid, self._entry, self._queue = keys.tid[kept], keys.entry[kept], first[kept]
+        return chosen_calls, chosen_waits

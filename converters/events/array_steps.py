@@ -6,14 +6,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.events.tables import I32, I64, U8, Bool
-
-
-def is_in(values: U8, *members: int) -> Bool:
-    table = np.zeros(256, dtype=np.bool_)
-    table[list(members)] = True
-    return table[values]
-
+from biotrail.converters.events.tables import I32, I64
 
 Value = TypeVar("Value", bound=np.generic)
 

@@ -136,11 +136,11 @@ class Account:
     first_ns, last_ns: times of the first and last event counted, -1 before any.
     """
 
-    events: dict[tuple[str, Reason], int] = field(default_factory=dict)
-    devices: dict[tuple[int, str], int] = field(default_factory=dict)
-    bios: dict[str, int] = field(default_factory=dict)
-    requests: dict[str, int] = field(default_factory=dict)
-    edges: dict[str, int] = field(default_factory=dict)
+    events: Counter[tuple[str, Reason]] = field(default_factory=Counter)
+    devices: Counter[tuple[int, str]] = field(default_factory=Counter)
+    bios: Counter[str] = field(default_factory=Counter)
+    requests: Counter[str] = field(default_factory=Counter)
+    edges: Counter[str] = field(default_factory=Counter)
     doubtful: dict[str, int] = field(default_factory=lambda: {"bios": 0, "requests": 0})
     unknown: dict[int, int] = field(default_factory=dict)
     unreadable_bytes: int = 0
@@ -166,27 +166,16 @@ class Account:
 
     def by_letter(self) -> dict[str, int]:
         """Return the number of events by the kind's letter; kinds without events are missing."""
-        counts: dict[str, int] = {}
+        counts: Counter[str] = Counter()
         for (letter, _), count in self.events.items():
-            counts[letter] = counts.get(letter, 0) + count
+            counts[letter] += count
         return counts
 
     def by_reason(self) -> dict[Reason, int]:
-        counts: dict[Reason, int] = {}
+        counts: Counter[Reason] = Counter()
         for (_, reason), count in self.events.items():
-            counts[reason] = counts.get(reason, 0) + count
+            counts[reason] += count
         return counts
-
-    def add_events(self, events: Events, used: Bool) -> None:
-        """Count time-sorted events. used: per event, whether it is part of a lifecycle."""
-        if not len(events):
-            return
-        codes, found = np.unique(events.dev.astype(np.int64) << 8 | events.kind, return_counts=True)
-        devices = {
-            (c >> 8, c & 255): n for c, n in zip(codes.tolist(), found.tolist(), strict=True)
-        }
-        first, last = int(events.ts[0]), int(events.ts[-1])
-        self.add_counts(kind_counts(events, used), devices, first, last)
 
     def add_counts(
         self, counts: I64, devices: dict[tuple[int, int], int], first: int, last: int
@@ -200,23 +189,19 @@ class Account:
         self.last_ns = max(self.last_ns, last)
         for kind, used in np.argwhere(counts).tolist():
             reason = Reason.USED if used else _PLAIN.get(Kind(kind), Reason.NO_POINTER)
-            self._add((BY_KIND[Kind(kind)].letter, reason), int(counts[kind, used]))
+            self.events[BY_KIND[Kind(kind)].letter, reason] += int(counts[kind, used])
         for (dev, kind), count in devices.items():
             if dev:
-                on = (dev, BY_KIND[Kind(kind)].letter)
-                self.devices[on] = self.devices.get(on, 0) + count
+                self.devices[dev, BY_KIND[Kind(kind)].letter] += count
 
     def move_to_own(self, counts: dict[int, int]) -> None:
         """Count used events, by kind, as those of the recording itself."""
         for kind, count in counts.items():
             letter = BY_KIND[Kind(kind)].letter
-            self._add((letter, Reason.USED), -count)
-            self._add((letter, Reason.OWN), count)
+            self.events[letter, Reason.USED] -= count
+            self.events[letter, Reason.OWN] += count
             if not self.events[letter, Reason.USED]:
                 del self.events[letter, Reason.USED]
-
-    def _add(self, where: tuple[str, Reason], count: int) -> None:
-        self.events[where] = self.events.get(where, 0) + count
 
     def add_own(self, bios: Bios, requests: Requests) -> None:
         """Add the recording's own bios and requests among those that ended in a window."""
@@ -232,9 +217,7 @@ class Account:
             self.light.add(requests)
         for table, counts in ((bios, self.bios), (requests, self.requests), (edges, self.edges)):
             for certainty in Certainty:
-                name = certainty.name.lower()
-                count = int((table.certainty == certainty).sum())
-                counts[name] = counts.get(name, 0) + count
+                counts[certainty.name.lower()] += int((table.certainty == certainty).sum())
         self.doubtful["bios"] += int(bios.doubtful.sum())
         self.doubtful["requests"] += int(requests.doubtful.sum())
         lost = (requests.certainty == Certainty.LOST) & (requests.complete < 0)

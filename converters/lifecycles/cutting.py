@@ -35,10 +35,6 @@ class Span:
     begin: int
     end: int
 
-    def overlaps(self, start: int, end: int) -> bool:
-        """Return whether any time of [start, end] (ns) lies in the span."""
-        return start < self.end and end >= self.begin
-
 
 def outside(span: Span, first: int, last: int, context: Context) -> ConversionError:
     """Return the error to raise if a log from `first` to `last` (ns) has nothing of the span.

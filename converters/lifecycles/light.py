@@ -7,7 +7,6 @@ other logs.
 """
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from biotrail.converters.events.tables import (
     Table,
 )
 from biotrail.converters.events.tasks import TaskNames
+from biotrail.converters.lifecycles.account import kind_counts
 from biotrail.converters.lifecycles.operations import request_kinds
 from biotrail.converters.lifecycles.path import rows_of_path
 from biotrail.converters.lifecycles.result import Result
@@ -44,8 +44,6 @@ from biotrail.recorder.schema.records import (
     Kind,
 )
 
-if TYPE_CHECKING:
-    from biotrail.converters.lifecycles.account import Account
 # Requests of a light log: the completions of each, gathered, and the times that they carry.
 
 
@@ -184,24 +182,15 @@ _MANY = 128
 """Bios that stand for LIGHT_MANY: at least."""
 
 
-@dataclass(kw_only=True)
-class LightResult(Result):
-    """One window of a light log."""
-
-    events: Events
-    """The window's own, each in one window."""
-
-    def count_events(self, account: "Account", begin: int, own_io: bool) -> None:
-        events = self.events.take(self.events.ts >= begin)
-        account.add_events(events, events.kind == Kind.LIGHT)
-
-
 class LightBuilder:
     """Builder of a light log's windows, which end before the newest events that were read."""
 
-    def __init__(self, context: Context, tasks: TaskNames) -> None:
-        """tasks: the trace's, which names are added to before events are taken in."""
-        self._context, self._tasks = context, tasks
+    def __init__(self, context: Context, tasks: TaskNames, begin: int) -> None:
+        """tasks: the trace's, which names are added to before events are taken in.
+
+        begin: time (ns) before which events are not counted.
+        """
+        self._context, self._tasks, self._begin = context, tasks, begin
         self._kept = Events.empty()
         self._told = np.zeros(0, np.int64)
         """Numbers of kept events that a window had."""
@@ -212,8 +201,8 @@ class LightBuilder:
         ahead = len(self._kept) > MOST_AHEAD
         return max(end - LAG_NS, int(self._kept.ts[-MOST_AHEAD])) if ahead else end - LAG_NS
 
-    def build(self, until: int, *, final: bool) -> LightResult:
-        """Return the tables of a window that ends at a time (ns).
+    def build(self, until: int, *, final: bool) -> tuple[Events, Result]:
+        """Return a window's events, each in one window, and its tables. until: its end (ns).
 
         Closed are requests that completed before it; the open ones are those that began before it
         and have not. final: no window follows, and all are closed.
@@ -249,7 +238,12 @@ class LightBuilder:
         in_flight = _requests(events, known, self._context)
         self._kept = events.take(goes_on)
         self._told = self._kept.number[self._kept.ts < until]
-        return LightResult(
+        counted = own.take(slice(int(np.searchsorted(own.ts, self._begin)), None))
+        codes, numbers = np.unique(
+            counted.dev.astype(np.int64) << 8 | counted.kind, return_counts=True
+        )
+        on_devices = zip(codes.tolist(), numbers.tolist(), strict=True)
+        result = Result(
             bios=bios,
             requests=requests,
             edges=Edges(bios.number, bios.request, bios.sector, bios.bytes, bios.certainty),
@@ -258,8 +252,11 @@ class LightBuilder:
             bio_stages=stages.take(np.isin(stages.owner, bios.number)),
             request_stages=stages,
             path=rows_of_path(own, self._tasks),
-            events=own,
+            span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
+            counts=kind_counts(counted, counted.kind == Kind.LIGHT),
+            device_counts={(code >> 8, code & 0xFF): number for code, number in on_devices},
         )
+        return own, result
 
 
 def _begun(events: Events, found: LightRequests) -> I64:

@@ -2,22 +2,18 @@
 """Loss windows of a log, and the bios and requests in flight while records were lost."""
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from biotrail.converters.events.tables import (
     FAR,
-    I64,
     NEVER,
     Bios,
     Certainty,
     LossWindows,
     Requests,
 )
-from biotrail.converters.inputs.log import Source
-from biotrail.converters.lifecycles.cutting import Span
 from biotrail.recorder.schema.records import RECORDS
 
 _MAX_NS = 1 << 62
@@ -49,80 +45,36 @@ def loss_windows(
     )
 
 
-def mark_lost(table: Bios | Requests, begin: I64, loss: LossWindows) -> None:
-    """Set `table.certainty` to LOST in rows that were in flight during a loss window.
+def mark_lost(table: Bios | Requests, loss: LossWindows, *, by_intervals: bool) -> None:
+    """Set `certainty` of rows that are over to LOST where they were in flight during a loss window.
+
+    And `gone` to FAR where the end was not recorded and it is not known by when the row had ended:
+    with the kernel's pointers a row that is not LOST is in flight when the log ends; without them
+    (by_intervals) nothing tells that from a completion that was lost.
 
     Rows that are INCOMPLETE stay so. Losses of the path's own records do not count: no lifecycle
-    depends on these. begin: per row, when it began (ns); NEVER counts as before all loss. In flight
-    is from `begin` to the completion, both included; of an absorbed request to that of the request
-    that it was merged into (the next one only). Without a completion it lasts to the end of time.
+    depends on these. In flight is from Q (of a request: its start), or without one from the
+    beginning of time, to the completion, both included; of an absorbed request to that of the
+    request that it was merged into (the next one only). Without a completion it lasts to the end of
+    time.
     """
     loss = loss.take(~np.isin(loss.kind, _OF_PATH))
-    if not len(loss) or not len(table):
-        return
-    doubted = table.certainty <= Certainty.AMBIGUOUS
-    end = table.complete
-    if isinstance(table, Requests):
-        order = np.argsort(table.number)
-        at = np.searchsorted(table.number[order], table.absorbed_by)
-        taker = order[np.minimum(at, len(order) - 1)]
-        found = table.number[taker] == table.absorbed_by
-        end = np.where(found, table.complete[taker], table.complete)
-    end = np.where(end == NEVER, np.iinfo(np.int64).max, end)
-    order = np.argsort(loss.start)
-    latest = np.maximum.accumulate(loss.end[order])
-    before = np.searchsorted(loss.start[order], end, side="right")
-    touched = (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)
-    table.certainty[doubted & touched] = Certainty.LOST
-
-
-def mark_unended(table: Bios | Requests, *, by_intervals: bool) -> None:
-    """Set `table.gone` to FAR in rows whose end was not recorded, where it is not known by when.
-
-    table: rows that are over. With the kernel's pointers a row that is not LOST is in flight when
-    the log ends. by_intervals: without them nothing tells that from a completion that was lost.
-    """
+    if len(loss) and len(table):
+        begin = table.queue if isinstance(table, Bios) else table.start
+        end = table.complete
+        if isinstance(table, Requests):
+            order = np.argsort(table.number)
+            at = np.searchsorted(table.number[order], table.absorbed_by)
+            taker = order[np.minimum(at, len(order) - 1)]
+            found = table.number[taker] == table.absorbed_by
+            end = np.where(found, table.complete[taker], table.complete)
+        end = np.where(end == NEVER, FAR, end)
+        order = np.argsort(loss.start)
+        latest = np.maximum.accumulate(loss.end[order])
+        before = np.searchsorted(loss.start[order], end, side="right")
+        touched = (before > 0) & (latest[np.maximum(before - 1, 0)] >= begin)
+        table.certainty[touched & (table.certainty <= Certainty.AMBIGUOUS)] = Certainty.LOST
     unended = (table.complete == NEVER) & (table.gone == NEVER)
     if isinstance(table, Requests):
         unended &= table.absorbed_by == NEVER
     table.gone[unended & (by_intervals | (table.certainty == Certainty.LOST))] = FAR
-
-
-Window = TypeVar("Window", bound=dict[str, Any])
-
-
-class Losses:
-    """The loss windows and damaged chunks of one log, as its reader meets them."""
-
-    def __init__(self, reader: Source) -> None:
-        self._reader = reader
-        self._loss = 0
-        self._damage = 0
-
-    def overlapping(self, windows: list[Window], span: Span | None) -> list[Window]:
-        """Return the windows that overlap a span; None: all."""
-        if span is None:
-            return windows
-        return [w for w in windows if span.overlaps(int(w["start"]), int(w["end"]))]
-
-    def fresh(self, span: Span | None) -> LossWindows:
-        """Return the loss windows that the reader has met since the last call, cut to the span."""
-        losses = self._reader.losses[self._loss :]
-        damaged = self._reader.damaged[self._damage :]
-        self._loss += len(losses)
-        self._damage += len(damaged)
-        found = loss_windows(losses, damaged)
-        if span is None:
-            return found
-        found = found.take((found.start < span.end) & (found.end >= span.begin))
-        start, end = np.maximum(found.start, span.begin), np.minimum(found.end, span.end)
-        return replace(found, start=start, end=end)
-
-    def forgotten(self, losses: int, damaged: int) -> None:
-        """Take note that the reader has dropped so many of its oldest, which were returned."""
-        self._loss -= losses
-        self._damage -= damaged
-
-    def all(self) -> LossWindows:
-        """Return all loss windows that the reader has met."""
-        return loss_windows(self._reader.losses, self._reader.damaged)

@@ -6,7 +6,7 @@ from enum import IntEnum
 import numpy as np
 
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import U8, U32, Bios, Bool, PageKind, Tasks
+from biotrail.converters.events.tables import U8, Bios, Bool, PageKind, Tasks
 from biotrail.converters.events.tasks import by_threads
 
 
@@ -66,8 +66,13 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
         writes & (bios.page != PageKind.FILE) & by_threads(JOURNAL_THREADS, bios.task, tasks)
     )
     journal = by_journal | (writes & ~cached & has("META", "SYNC", "IDLE"))
-    own_pages = (bios.page == PageKind.DEVICE) & np.isin(bios.part, _devices(context, mounted=True))
-    swapped = (bios.page == PageKind.SWAP) | np.isin(bios.part, _devices(context, mounted=False))
+    mounted, swaps = list[int](), list[int]()
+    for dev, entry in context.devices.items():
+        points = entry.get("mounts")
+        for point in points if isinstance(points, list) else ():
+            (swaps if str(point) == _SWAPPED else mounted).append(dev)
+    own_pages = (bios.page == PageKind.DEVICE) & np.isin(bios.part, np.array(mounted, np.uint32))
+    swapped = (bios.page == PageKind.SWAP) | np.isin(bios.part, np.array(swaps, np.uint32))
     # From the last that holds to the first.
     found[has("RAHEAD")] = Purpose.READAHEAD
     by_init = by_threads(_METADATA_THREADS, bios.task, tasks)
@@ -76,14 +81,3 @@ def purposes(bios: Bios, tasks: Tasks, context: Context) -> U8:
     found[has("SWAP") | swapped] = Purpose.SWAP
     found[(bios.bytes == 0) | ~np.isin(op, [n for n in numbers if n >= 0])] = Purpose.NONE
     return found
-
-
-def _devices(context: Context, *, mounted: bool) -> U32:
-    """Return the devices (dev_t) with a mounted file system, or those that are swapped to."""
-    found = []
-    for dev, entry in context.devices.items():
-        points = entry.get("mounts")
-        points = [str(p) for p in points] if isinstance(points, list) else []
-        if any((point != _SWAPPED) == mounted for point in points):
-            found.append(dev)
-    return np.array(found, np.uint32)

@@ -7,7 +7,6 @@ works there as well.
 """
 
 from dataclasses import replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -27,8 +26,6 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles.result import Result
-
-_AnyResult = TypeVar("_AnyResult", bound=Result)
 
 
 def standing_bios(
@@ -91,7 +88,7 @@ def _partitions(requests: Requests, context: Context) -> U32:
     return found
 
 
-def with_standing(result: _AnyResult, context: Context) -> _AnyResult:
+def with_standing(result: Result, context: Context) -> Result:
     """Return the result with a row of `Bios` for each request that stands for its bios."""
     ended, still = _standing(result.requests), _standing(result.open_requests)
     fresh = _bios(result.requests.take(ended), context)

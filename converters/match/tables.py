@@ -1,18 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A log's tables by the machine."""
+"""A log's windows by the machine.
+
+The machine carries lives from window to window. Events go on only where something is asked of them
+when their life is over: the records of the path beside a Q or C, and those of chosen bios.
+"""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import PASSTHROUGH_OPS, Context
 from biotrail.converters.events.events import Events
+from biotrail.converters.events.path import ROWS
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tables import (
+    FAR,
     I64,
     NEVER,
     U8,
@@ -23,8 +30,15 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.lifecycles.account import Pairing
+from biotrail.converters.lifecycles.account import Pairing, kind_counts
 from biotrail.converters.lifecycles.operations import request_kinds
+from biotrail.converters.lifecycles.result import (
+    FIRST_UNRECORDED,
+    Behind,
+    Mentions,
+    Owners,
+    Result,
+)
 from biotrail.converters.match import rules
 from biotrail.converters.sites.tables import follows
 from biotrail.recorder.schema.records import (
@@ -33,6 +47,9 @@ from biotrail.recorder.schema.records import (
     Q_FLAG_FILE,
     Q_FLAG_SWAP,
 )
+
+if TYPE_CHECKING:
+    from biotrail.converters.events.path_tables import PathTables
 
 PAGE_KINDS = np.zeros(256, dtype=np.uint8)
 """PageKind by the flags of a Q; these have one of the three at most."""
@@ -64,8 +81,6 @@ REQUEST_COLUMNS = {
 EDGE_COLUMNS = {"bio": "i8", "request": "i8", "sector": "u8", "bytes": "u4", "certainty": "u1"}
 STAGE_COLUMNS = {"owner": "i8", "stage": "u1", "start": "i8", "end": "i8"}
 MENTION_COLUMNS = {"event": "i8", "what": "i8", "is_bio": "?", "number": "i8", "own": "?"}
-"""Events of lives by their numbers. what: kind << 32 | dev_t; NEVER: no event, but a request that
-had the bio `event`."""
 LIFE_COLUMNS = {"is_bio": "?", "object": "u8", "first": "i8", "last": "i8", "number": "i8"}
 TABLES = (
     *(BIO_COLUMNS, REQUEST_COLUMNS, EDGE_COLUMNS, STAGE_COLUMNS, STAGE_COLUMNS),
@@ -82,7 +97,7 @@ _PARITY_LEVELS = ("raid4", "raid5", "raid6")
 class Rows:
     """What the machine wrote of families: the tables, and what refers to events by their numbers.
 
-    Edges are in no order. `mentions` and `lives`: columns of MENTION_COLUMNS and LIFE_COLUMNS.
+    Edges are in no order. lives: columns of LIFE_COLUMNS.
     """
 
     bios: Bios
@@ -94,12 +109,12 @@ class Rows:
     """Per bio, its Q; NEVER: not recorded."""
     completed_at: I64
     """Per request, its last C; NEVER."""
-    mentions: dict[str, Any]
+    mentions: Mentions
     lives: dict[str, Any]
 
 
 class Matcher:
-    """The machine of one log, and its rows as tables."""
+    """The machine of one log, and its rows as tables, window after window, in order."""
 
     def __init__(
         self,
@@ -107,27 +122,123 @@ class Matcher:
         tasks: TaskNames,
         stacks: StackNames,
         *,
+        begin: int = 0,
         by_intervals: bool = False,
         tells_events: bool = False,
     ) -> None:
         """tasks, stacks: the trace's, which names are added to before events are taken in.
 
-        by_intervals: events have no pointers, or these are not to be used. tells_events: whether
-        `Rows.mentions` has all events, not those of own I/O alone.
+        begin: time (ns) before which events are not counted. by_intervals: events have no pointers,
+        or these are not to be used. tells_events: whether `Result.histories` will be asked; else
+        `mentions` are of own I/O alone.
         """
         self._context, self._tasks, self._stacks = context, tasks, stacks
+        self._begin, self._tells_events = begin, tells_events
+        self._first_counted = FAR
+        self._kept = Events.empty()
         facts = facts_of(context, by_intervals=by_intervals, tells_events=tells_events)
         self._machine = machine.Machine(facts)
 
-    def take(self, events: Events, settle_ns: int) -> U8:
-        """Take in events that are later than all before; their numbers ascend by 1.
+    def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Result:
+        """Take in a window's new events; return the tables of what was over before a time (ns).
 
-        Return per event whether it names a bio or request, 0 or 1. settle_ns: how long what is over
-        waits for late events before its rows are written.
+        None: no window follows, and all that is open is closed. fresh: later than all before, with
+        numbers that ascend by 1. settle_ns: how long what is over waits for late events before its
+        rows are written.
         """
-        self._machine.know(device_facts(self._context))
-        used: U8 = self._machine.take(events, settle_ns)
-        return used
+        context = self._context
+        self._machine.know(
+            {
+                dev: (
+                    [context.disk_of(lower) for lower in context.lower_devices(dev)],
+                    entry["disk"] if entry.get("disk", dev) != dev else NEVER,
+                    NEVER if entry.get("start") is None else entry["start"],
+                    (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
+                    entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+                    entry.get("queue", {}).get("nr_hw_queues") == 1,
+                )
+                for dev, entry in context.devices.items()
+            }
+        )
+        cut = int(np.searchsorted(fresh.ts, self._begin))
+        counted = fresh
+        if cut:
+            self._machine.take(fresh.take(slice(None, cut)), settle_ns)
+            self._machine.device_counts()  # not counted
+            counted = fresh.take(slice(cut, None))
+        if len(counted):
+            self._first_counted = min(self._first_counted, int(counted.number[0]))
+        used: U8 = self._machine.take(counted, settle_ns)  # whether each names a bio or request
+        if before is None:
+            self._machine.close()
+        else:
+            self._machine.settle(before)
+        rows = self._rows()
+        self._machine.show_open()
+        still = self._rows()
+        behind = Behind(self._kept, fresh)
+        path = self._path(fresh, behind, rows, still)
+        # Kept are the events of what is open of which something will be asked.
+        asked = [np.zeros(0, np.int64)]
+        if context.path_parts or path is not None:
+            asked.append(_asked(still))
+        if self._tells_events:
+            asked.append(still.mentions.event[still.mentions.what != NEVER])
+        self._kept = behind.at(np.concatenate(asked))
+        owners, open_since = {}, {}
+        for kind in ("bio", "request"):
+            mine = rows.lives["is_bio"] == (kind == "bio")
+            names = ("object", "first", "last", "number")
+            owners[kind] = Owners(*(rows.lives[name][mine] for name in names))
+            since = self._machine.open_since(kind == "bio")
+            open_since[kind] = FAR if since == NEVER else since
+        return Result(
+            bios=rows.bios,
+            requests=rows.requests,
+            edges=rows.edges,
+            open_bios=still.bios,
+            open_requests=still.requests,
+            bio_stages=rows.bio_stages,
+            request_stages=rows.request_stages,
+            path=path,
+            span=(int(counted.ts[0]), int(counted.ts[-1])) if len(counted) else (NEVER, NEVER),
+            first_counted=self._first_counted,
+            counts=kind_counts(counted, used),
+            device_counts=self._machine.device_counts(),
+            mentions=rows.mentions,
+            open_mentions=still.mentions,
+            owners=owners,
+            open_since=open_since,
+            behind=behind,
+        )
+
+    def _path(self, fresh: Events, behind: Behind, rows: Rows, still: Rows) -> "PathTables | None":
+        """Return the window's tables of the path; sets `whom` of its bios. None: it has none."""
+        if fresh.path is None and self._kept.path is None and not len(fresh.rows(*ROWS)):
+            return None
+        from biotrail.converters.lifecycles import path as of_path
+        from biotrail.converters.lifecycles.path import bio_requests
+
+        path = of_path.rows_of_path(fresh, self._tasks) or of_path.no_tables(self._tasks)
+        asked = [_asked(rows), _asked(still)]
+        events = behind.at(np.concatenate(asked))
+        if events.path is None:
+            return path
+        ended, flying = _places(events, rows.queued_at), _places(events, still.queued_at)
+        rows.bios.whom[:] = of_path.waiter_rows(events, ended, rows.bios.queue, self._tasks)
+        still.bios.whom[:] = of_path.waiter_rows(events, flying, still.bios.queue, self._tasks)
+        number, request = rows.bios.number, rows.requests.number
+        completed = _places(events, rows.completed_at)
+        return replace(
+            path,
+            bios=of_path.bio_paths(events, number, ended),
+            interrupts=of_path.interrupts(events, request, completed),
+            steps=of_path.driver_steps(events, request, completed, rows.requests.start),
+            open_bios=of_path.bio_paths(events, still.bios.number, flying),
+            bio_requests=bio_requests(events, (number, ended), (still.bios.number, flying)),
+            held=of_path.held_bios(events, self._tasks, number, ended),
+            open_held=of_path.held_bios(events, self._tasks, still.bios.number, flying),
+        )
 
     def lose(self, ends: I64) -> None:
         """Take in until when records were lost (ns), of losses that were not told before.
@@ -141,32 +252,8 @@ class Matcher:
         count, same, most, spans = self._machine.pairing()
         return Pairing(count, same, most, Counter({b: n for b, n in enumerate(spans) if n}))
 
-    def device_counts(self) -> dict[tuple[int, int], int]:
-        """Return the number of events since the last call, by disk (dev_t) and kind."""
-        counts: dict[tuple[int, int], int] = self._machine.device_counts()
-        return counts
-
-    def open_since(self, kind: str) -> int:
-        """Return when the first request (bio) began that is not closed (ns); -1: none is."""
-        return int(self._machine.open_since(kind == "bio"))
-
-    def rows(self, before: int | None) -> Rows:
-        """Return the rows since the last call; None: the log is over, and all that is left ends.
-
-        before: also of what was over before this time (ns).
-        """
-        if before is None:
-            self._machine.close()
-        else:
-            self._machine.settle(before)
-        return self._rows()
-
-    def open_rows(self) -> Rows:
-        """Return rows of what is not closed, as far as it is known; to be asked behind `rows`."""
-        self._machine.show_open()
-        return self._rows()
-
     def _rows(self) -> Rows:
+        """Return the rows that the machine wrote since the last call."""
         found: list[dict[str, Any]] = []
         # One table's rows after the other's, as they and their columns are a window's largest part.
         for at, columns in enumerate(TABLES):
@@ -194,7 +281,7 @@ class Matcher:
             Stages(**request_stages),
             queued_at,
             completed_at,
-            mentions,
+            Mentions(**mentions),
             lives,
         )
 
@@ -223,16 +310,13 @@ def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dic
     }
 
 
-def device_facts(context: Context) -> dict[int, tuple[list[int], int, int, bool, bool, bool]]:
-    """Return what `Machine.know` takes, of all devices that the log has named so far."""
-    return {
-        dev: (
-            [context.disk_of(lower) for lower in context.lower_devices(dev)],
-            entry["disk"] if entry.get("disk", dev) != dev else NEVER,
-            NEVER if entry.get("start") is None else entry["start"],
-            (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
-            entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
-            entry.get("queue", {}).get("nr_hw_queues") == 1,
-        )
-        for dev, entry in context.devices.items()
-    }
+def _asked(rows: Rows) -> I64:
+    """Return the numbers of the events that tables of the path are made of: A, Q and last C."""
+    first = rows.bios.number[rows.bios.number < FIRST_UNRECORDED]
+    return np.concatenate([first, rows.queued_at, rows.completed_at])
+
+
+def _places(events: Events, numbers: I64) -> I64:
+    """Return the row of each event, by number; -1: it is not there. events: sorted by number."""
+    row, known = rows_of(events.number, numbers)
+    return np.where(known, row, -1)

@@ -7,7 +7,6 @@ came to. A sample that repeats the value before is left out.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -294,25 +293,21 @@ class Binned:
         bins = np.unique(place)
         begin = self.origin + bins * self._bin
         stops = np.where(bins == count - 1, np.maximum(end, begin + 1), begin + self._bin)
-        if self.latency:
-            figures = _quantiles(bins, place, amounts)
+        if self.latency and len(bins):  # sorted by bin, then by latency
+            first = int(bins[0])
+            capped = np.minimum(amounts, _LONGEST)
+            ordered = np.sort((place - first) << _LATENCY_BITS | capped)
+            edges = np.searchsorted(ordered, (bins - first) << _LATENCY_BITS)
+            number = np.diff(edges, append=len(ordered))
+            ranks = [np.ceil(quantile * number).astype(np.int64) - 1 for quantile in QUANTILES]
+            figures = [
+                (ordered[edges + np.maximum(rank, 0)] & _LONGEST).astype(np.float64)
+                for rank in ranks
+            ]
+        elif self.latency:
+            figures = [np.zeros(0)] * len(QUANTILES)
         else:
             moved = np.bincount(np.searchsorted(bins, place), weights=amounts, minlength=len(bins))
             figures = [moved / ((stops - begin) / 1e9)]
         found = zip(self._steps, figures, strict=True)
         return [steps.samples(begin, stops, values, until) for steps, values in found]
-
-
-def _quantiles(bins: I64, place: I64, amounts: I64) -> list[NDArray[Any]]:
-    """Return each quantile of the latencies (ns) in each bin (k,). place, amounts: of I/Os."""
-    if not len(bins):
-        return [np.zeros(0)] * len(QUANTILES)
-    first = int(bins[0])
-    ordered = np.sort((place - first) << _LATENCY_BITS | np.minimum(amounts, _LONGEST))
-    begin = np.searchsorted(ordered, (bins - first) << _LATENCY_BITS)
-    count = np.diff(begin, append=len(ordered))
-    found = []
-    for quantile in QUANTILES:
-        rank = np.ceil(quantile * count).astype(np.int64) - 1
-        found.append((ordered[begin + np.maximum(rank, 0)] & _LONGEST).astype(np.float64))
-    return found

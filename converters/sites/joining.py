@@ -74,10 +74,10 @@ class LifeJoiner:
             return sites
         if sites is not None and len(sites.hits):
             self._lives = _grown(self._lives, sites.hits)
-        found = _matched(self._lives, result.owners(self.type))
+        found = _matched(self._lives, result.owners[self.type])
         over = np.ones(len(self._lives), np.bool_)
         if not final:
-            over = self._lives.last < min(end - GRACE_NS, result.open_since(self.type))
+            over = self._lives.last < min(end - GRACE_NS, result.open_since[self.type])
         gone = self._lives.take(over)
         self.counts.lives += len(gone)
         self.counts.joined += int((gone.number != NEVER).sum())

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from biotrail.converters.calls.keys import Keys, rows_of
 from biotrail.converters.events.array_steps import take_or
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.path_tables import BioPaths, Calls, PathTables
@@ -242,25 +243,16 @@ def _places(found: _Found, req: U64, key: I64) -> I64:
     if (keys[1:] != keys[:-1]).all():  # as nearly always: then the time alone finds the row
         place = order[np.minimum(np.searchsorted(keys, key), len(keys) - 1)]
         return np.where((have[place] == req) & (found.key[place] == key), place, -1)
-    first = np.ones(len(have), dtype=np.bool_)
-    first[1:] = have[1:] != have[:-1]
-    reqs, keys = have[first], np.unique(found.key)
-    # A request's and a key's ranks as one number: two sorts of integers, none of pairs.
-    width = len(keys)
-    pairs = (np.cumsum(first) - 1) * width + np.searchsorted(keys, found.key)
-    by_req = np.minimum(np.searchsorted(reqs, req), len(reqs) - 1)
-    by_key = np.minimum(np.searchsorted(keys, key), width - 1)
-    place = np.searchsorted(pairs, by_req * width + by_key)
-    place = np.minimum(place, len(pairs) - 1)
-    same = (have[place] == req) & (found.key[place] == key)
-    return np.where(same, place, -1)
+    # Otherwise by both, as calls are found by thread and time.
+    pairs = Keys.among((have.view(np.int64), found.key), (req.view(np.int64), key))
+    row = np.full(len(pairs.tid), -1, dtype=np.int64)
+    row[pairs.of[0]] = np.arange(len(have))
+    return row[pairs.of[1]]
 
 
 def _with_numbers(paths: BioPaths, bios: BioRequests, numbered: I64) -> BioPaths:
     """Return the bios' paths with the number of each bio's request. bios: sorted by number."""
-    at = np.searchsorted(bios.number, paths.number)
-    at = np.minimum(at, max(len(bios) - 1, 0))
-    if not len(bios):
-        return paths
-    known = bios.number[at] == paths.number
-    return replace(paths, submission=np.where(known, numbered[at], -1))
+    row, known = rows_of(bios.number, paths.number)
+    submission = np.full(len(paths), -1, dtype=np.int64)
+    submission[known] = numbered[row[known]]
+    return replace(paths, submission=submission)

@@ -76,18 +76,9 @@ class Filters:
     @property
     def judge_bios(self) -> bool:
         """Whether each bio has to be judged, by its properties or its task."""
-        return bool(
-            self.pids
-            or self.tids
-            or self.comms
-            or self.by_cgroup
-            or self.files
-            or self.dirs
-            or self.ops
-            or self.flags
-            or self.min_bytes
-            or self.sectors
-        )
+        by_task = self.pids or self.tids or self.comms or self.by_cgroup
+        by_itself = self.ops or self.flags or self.min_bytes or self.sectors
+        return bool(by_task or by_itself or self.files or self.dirs)
 
     def header(self) -> FilterFacts:
         """Return the filters as JSON for the log's header; one that is not given has no key.

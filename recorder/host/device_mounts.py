@@ -91,8 +91,7 @@ def read_mounts(roots: Roots, block_devices: set[int]) -> Mounts:
 def host_mounts(proc: str) -> list[str]:
     """Return lines of mountinfo(5): the first process's, then this one's of other file systems.
 
-    In a container with the host's process numbers the first process's are the host's: paths that
-    mean something there.
+    In a container with the host's process numbers the first process's are the host's.
     """
     first, own = (read_lines(f"{proc}/{who}/mountinfo") for who in ("1", "self"))
     known = {line.split(" ")[2] for line in first if line.count(" ") > 2}

@@ -45,8 +45,21 @@ def _form(kind: Any) -> tuple[Any, ...]:
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Required, NotRequired):
         return _form(inner[0])
-    if origin is Annotated:  # what annotates a type takes its place
-        forms = [_marked(inner[0], mark) for mark in inner[1:]]
+    if origin is Annotated:  # a Range, a Mark, or another type takes the type's place
+        forms: list[tuple[Any, ...]] = []
+        for mark in inner[1:]:
+            if isinstance(mark, Range):
+                number = "a number" if inner[0] is float else "a whole number"
+                wanted = f"{number} from {mark.least} to {mark.most}"
+                if inner[0] is str:
+                    forms.append(("digits", wanted, mark.most, len(str(mark.most))))
+                else:
+                    number_type = int | float if inner[0] is float else int
+                    forms.append((Range, wanted, number_type, *mark))
+            elif mark == Mark.BASE64:
+                forms += [_form(str), (mark, "records in base64")]
+            else:
+                forms.append((mark, "a multiple of 8") if isinstance(mark, Mark) else _form(mark))
         return forms[0] if len(forms) == 1 else ("all", "", forms)
     if is_typeddict(kind):
         hints = get_type_hints(kind, include_extras=True)
@@ -65,19 +78,6 @@ def _form(kind: Any) -> tuple[Any, ...]:
     return "plain", wanted, (*kinds, int) if float in kinds else kinds, bool in kinds
 
 
-def _marked(kind: Any, mark: Any) -> tuple[Any, ...]:
-    """Return the form of a type with a Range, a Mark, or another type in its place."""
-    if isinstance(mark, Range):
-        number = "a number" if kind is float else "a whole number"
-        wanted = f"{number} from {mark.least} to {mark.most}"
-        if kind is str:
-            return "digits", wanted, mark.most, len(str(mark.most))
-        return Range, wanted, int | float if kind is float else int, *mark
-    if mark == Mark.BASE64:
-        return "all", "", [_form(str), (mark, "records in base64")]
-    return (mark, "a multiple of 8") if isinstance(mark, Mark) else _form(mark)
-
-
 def check(value: Any, kind: Any, where: str = "") -> None:
     """Check a JSON value by its type: one of `payloads`, or a part of one.
 
@@ -89,7 +89,26 @@ def check(value: Any, kind: Any, where: str = "") -> None:
 
 def _check(value: Any, form: tuple[Any, ...], where: str) -> None:
     what = form[0]
-    if not _is_right(value, form):
+    right: Any = True  # apart from the value's parts
+    if what == "plain":
+        right = isinstance(value, form[2]) and (form[3] or not isinstance(value, bool))
+    elif what == "digits":  # of a key, which is a text
+        right = value.isdecimal() and len(value) <= form[3] and int(value) <= form[2]
+    elif what is Range:
+        is_number = isinstance(value, form[2]) and not isinstance(value, bool)
+        right = is_number and form[3] <= value <= form[4]
+    elif what == Mark.RECORD_SIZE:
+        right = value % 8 == 0
+    elif what == Mark.BASE64:
+        try:
+            base64.b64decode(value, validate=True)
+        except ValueError:
+            right = False
+    elif what == "object" or what is dict:
+        right = isinstance(value, dict)
+    elif what is list or what is tuple:
+        right = isinstance(value, list) and (what is list or len(value) == len(form[2]))
+    if not right:
         shown = ascii(value) if not isinstance(value, dict | list) else f"a {type(value).__name__}"
         shown = shown if len(shown) <= _MAX_SHOWN else f"{shown[:_MAX_SHOWN]}…"
         raise DamagedError(f"has {shown} as {where}, not {form[1]}")
@@ -110,30 +129,6 @@ def _check(value: Any, form: tuple[Any, ...], where: str) -> None:
         for index, item in enumerate(value):
             inner, at = (form[2], f"{where}[{index}]") if what is list else (form[2][index], where)
             _check(item, inner, at)
-
-
-def _is_right(value: Any, form: tuple[Any, ...]) -> Any:
-    """Return whether a value is of a form, apart from its parts."""
-    what = form[0]
-    if what == "plain":
-        return isinstance(value, form[2]) and (form[3] or not isinstance(value, bool))
-    if what == "digits":  # of a key, which is a text
-        return value.isdecimal() and len(value) <= form[3] and int(value) <= form[2]
-    if what is Range:
-        is_number = isinstance(value, form[2]) and not isinstance(value, bool)
-        return is_number and form[3] <= value <= form[4]
-    if what == "object" or what is dict:
-        return isinstance(value, dict)
-    if what is list:
-        return isinstance(value, list)
-    if what is tuple:
-        return isinstance(value, list) and len(value) == len(form[2])
-    if what == Mark.BASE64:
-        try:
-            base64.b64decode(value, validate=True)
-        except ValueError:
-            return False
-    return what != Mark.RECORD_SIZE or value % 8 == 0
 
 
 def note(value: Any) -> tuple[str, dict[str, Any]]:

@@ -60,10 +60,7 @@ class Watch(Schedule, ABC):
 
     @abstractmethod
     def changes(self) -> Note | None:
-        """Look, plan the next look, and return a note of what is new or changed; None: nothing.
-
-        What is gone is not reported. Raises OSError.
-        """
+        """Look, plan the next look, and return a note of what is new or changed. Raises OSError."""
 
 
 class DeviceWatch(Watch):

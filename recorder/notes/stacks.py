@@ -14,10 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.recorder.output.series import split_into_notes
-from biotrail.recorder.output.writer import Job, WriterThread
+from biotrail.recorder.output.writer import WriterThread
 from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.maps.stack_maps import BY_BUILD_ID, Stacks
-from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import Frame
 from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from biotrail.recorder.symbols.user_symbols import UserSymbols
@@ -46,21 +45,17 @@ class StackWatch:
         """Read the kernel's symbols, which takes a while, if any stacks are wanted.
 
         `command`: its program is searched for names too, though it does not run yet. `waits`: the
-        stacks of waits (`--path fs`) are recorded. Raises ProbeError.
+        stacks of waits (`--path fs`) are recorded.
         """
-        sites = probes.capabilities.site_stacks
+        sites = probes.site_stacks
         self._probes: Probes | None = None
         self._wanted, self._waits, self._sites = wanted, waits, sites
         self._user: UserSymbols | None = None
         self._next = time.monotonic_ns()
         self.hurried = False
         """Whether to look every HURRIED_NS, for programs' stacks."""
-        self.count = 0
-        """Number of distinct stacks so far."""
         if wanted == Stacks.NONE and not waits and not sites:
             return
-        if not (probes.capabilities.stacks or sites):
-            raise ProbeError("this backend records no stacks: use --backend core, or no --stacks")
         self._probes = probes
         self._kernel = KernelSymbols()
         if wanted >= Stacks.USER:
@@ -79,10 +74,7 @@ class StackWatch:
 
     def put(self, writer: WriterThread) -> bool:
         """Queue the job that notes new stacks, if any are recorded; False: the queue is full."""
-        return all(writer.offer(job) for job in self.jobs(writer))
-
-    def jobs(self, writer: WriterThread) -> list[Job]:
-        return [] if self._probes is None else [writer.notes("stacks", self.changes)]
+        return self._probes is None or writer.offer(writer.notes("stacks", self.changes))
 
     def changes(self) -> list[dict[str, Any]]:
         """Return `stacks` notes of what is new since the last call. Raises RefusedError."""
@@ -92,20 +84,19 @@ class StackWatch:
         fresh = self._probes.fresh_stacks()
         now = time.monotonic_ns()
         self._next = now + (now - began) * COST_SHARE
-        if not any(fresh):
+        if not any(fresh.values()):
             return []
         self._kernel.refresh()
-        self.count += sum(len(stacks or ()) for stacks in fresh)
         found: dict[tuple[str, str], list[Frame]] = {}
         for side in ("kernel", "wait", "site"):
-            for number, addresses in (getattr(fresh, side) or {}).items():
+            for number, addresses in fresh.get(side, {}).items():
                 found[side, str(number)] = frames = []
                 for address in addresses.tolist():
                     # A return address may lie behind its function's end, if the call does not
                     # return; the byte before it is the call's.
                     at = self._kernel.find(address - 1)
                     frames.append([at.name, at.module, at.offset + 1] if at else ["", "", address])
-        return split_into_notes({**found, **self._user_stacks(fresh.user)})
+        return split_into_notes({**found, **self._user_stacks(fresh.get("user", {}))})
 
     def _user_stacks(
         self, stacks: dict[int, NDArray[np.void]]

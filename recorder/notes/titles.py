@@ -20,7 +20,6 @@ import re
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
 from typing import NamedTuple
@@ -187,15 +186,6 @@ _Thread = tuple[int, int, str]
 """Process, thread, and the thread's name."""
 
 
-@dataclass
-class _Known:
-    """A process that was looked at."""
-
-    found: Process
-    noted: int
-    """How many of its titles were noted."""
-
-
 class TitleWatch:
     """Finds the titles of processes whose threads are named in the records."""
 
@@ -204,7 +194,8 @@ class TitleWatch:
         self._whole, self._find = whole, find
         self._waiting: deque[_Thread] = deque(maxlen=_MOST_WAITING)
         self._seen: dict[_Thread, None] = {}
-        self._known: dict[int, _Known] = {}
+        self._known: dict[int, tuple[Process, int]] = {}
+        """By number what each process was last, and how many of its titles were noted."""
         self._again_ns = 0
 
     def job(self, writer: WriterThread) -> Job:
@@ -232,24 +223,17 @@ class TitleWatch:
             for pid in list(self._known):  # those that were not looked at for longest first
                 if time.monotonic_ns() >= until:
                     break
-                known = self._known.pop(pid)
-                found = self._find(pid, pid, known.found.comm, self._whole)
-                if found is not None and known.noted < _MOST_TITLES:
-                    self._known[pid] = known
+                last, noted = self._known.pop(pid)
+                found = self._find(pid, pid, last.comm, self._whole)
+                if found is not None and noted < _MOST_TITLES:
+                    self._known[pid] = last, noted
                     self._take(note, pid, found)
         return note or None
 
     def _take(self, note: TitlesNote, pid: int, found: Process) -> None:
-        known = self._known.get(pid)
-        if known is None:
-            self._known[pid] = _Known(found, int(bool(found.title)))
-            keep_newest(self._known, _MOST_PROCESSES)
-            if not found.title:
-                return
-        elif known.found == found or (known.found.title == found.title == ""):
-            known.found = found
-            return
-        else:
-            known.found = found
-            known.noted += 1
-        note[str(pid)] = {"comm": found.comm, "title": found.title}
+        last, noted = self._known.get(pid, (Process(found.comm, ""), 0))
+        is_new = found != last and bool(found.title or last.title)
+        self._known[pid] = found, noted + is_new
+        keep_newest(self._known, _MOST_PROCESSES)
+        if is_new:
+            note[str(pid)] = {"comm": found.comm, "title": found.title}

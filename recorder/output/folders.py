@@ -55,10 +55,7 @@ _ID_DIGITS = len(str(_NO_ID))
 
 
 def owner() -> tuple[int, int] | None:
-    """Return (uid, gid) of the user who called sudo, from SUDO_UID and SUDO_GID.
-
-    None: this process is not root, or one of the variables is not set or no valid id.
-    """
+    """Return (uid, gid) of the user who called sudo; None: not root, or no valid ids in SUDO_…."""
     ids = [os.environ.get(name, "") for name in ("SUDO_UID", "SUDO_GID")]
     if os.geteuid() != 0 or not all(text.isascii() and text.isdecimal() for text in ids):
         return None

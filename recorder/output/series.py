@@ -36,10 +36,7 @@ MAX_CGROUPS = 1 << 16
 
 
 def shifted(clock: Clock, monotonic: int) -> Clock:
-    """Return a copy of a clock reading, moved to the time `monotonic` (ns), no clock below 0.
-
-    Right if no clock was stepped in between.
-    """
+    """Return a copy of a clock reading, moved to the time `monotonic` (ns)."""
     back = clock["monotonic"] - monotonic
     # A clock never reads less than 0, but soon after boot the shift can be more than its time.
     return {k: ns if k == "uncertainty" else max(0, ns - back) for k, ns in clock.items()}
@@ -197,10 +194,7 @@ class Series:
 
 
 def removed(stream: BinaryIO) -> bool:
-    """Return whether a file has no name any more; False where it is closed, or cannot be looked at.
-
-    Another thread may close it meanwhile.
-    """
+    """Return whether a file has no name any more; False where another thread has closed it."""
     try:
         return os.fstat(stream.fileno()).st_nlink == 0
     except (OSError, ValueError):

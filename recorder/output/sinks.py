@@ -242,8 +242,7 @@ class FlightBuffer(SeriesSink):
     ) -> int:
         """Add records to the memory, drop the oldest beyond the limit; return the bytes added.
 
-        Bytes are of compressed chunks. What one call added is dropped as a whole; the newest call's
-        chunks stay even if they alone are larger than the limit.
+        What one call added is dropped as a whole; the newest call's stays in any case.
         """
         chunks = self._packer.chunks(segments, clock) if packed is None else packed
         size = sum(len(chunk.stored) for chunk in chunks)
@@ -263,10 +262,8 @@ class FlightBuffer(SeriesSink):
         return size
 
     def _drop_old(self) -> None:
-        """Drop what is older than the limit of seconds, reckoned from `_clock`.
-
-        Counting from the newest event would keep old chunks on a host that has become idle.
-        """
+        """Drop what is older than the limit of seconds."""
+        # From `_clock`: from the newest event on, an idle host would keep old chunks.
         seconds = self._limit.seconds
         if seconds is None:
             return

@@ -87,8 +87,6 @@ class WriterThread:
         self.error: OSError | OutputError | None = None
         self.log_bytes = 0
         """Bytes of chunks written to the log so far."""
-        self.chunks = 0
-        """How many chunk jobs wrote their records."""
         self.meter = Meter()
         """Events of the records that were written."""
         self.until: Clock | None = None
@@ -194,7 +192,6 @@ class WriterThread:
                     packed = self._pack(packing)
                     size = log.write_chunk(segments, packing.clock, packed)
                     meter = self.meter
-                    self.chunks += 1
                     self.until = packing.clock
                     self.tasks.extend(one.names.tasks for one in packed if len(one.names.tasks))
             finally:

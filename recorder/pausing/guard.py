@@ -50,7 +50,7 @@ class Guard:
         self._stop: Stop = suspect.stop
         self._pending = b""
         self._since: int | None = None  # when the period began in which it stands now
-        self._periods: list[tuple[int, int]] = []  # those that are over: from, to
+        self._periods: list[PausedNote] = []  # those that are over
         self.over = False
         """The guard has done all periods, or is gone."""
         try:
@@ -78,19 +78,7 @@ class Guard:
 
     def take_periods(self) -> list[PausedNote]:
         """Return notes of the periods that ended since the last call."""
-        notes: list[PausedNote] = [
-            {
-                "from": began,
-                "to": ended,
-                "name": self._name,
-                "label": self._suspect.label,
-                "cgroup": self._suspect.cgroup,
-                "pids": list(self._suspect.processes[:MOST_PIDS]),
-                "times": self._times,
-            }
-            for began, ended in self._periods
-        ]
-        self._periods.clear()
+        notes, self._periods = self._periods, []
         return notes
 
     def read_messages(self) -> None:
@@ -104,7 +92,18 @@ class Guard:
                     case {"paused": int(began)}:
                         self._since = began
                     case {"resumed": int(ended)} if self._since is not None:
-                        self._periods.append((self._since, ended))
+                        pids = list(self._suspect.processes[:MOST_PIDS])
+                        self._periods.append(
+                            {
+                                "from": self._since,
+                                "to": ended,
+                                "name": self._name,
+                                "label": self._suspect.label,
+                                "cgroup": self._suspect.cgroup,
+                                "pids": pids,
+                                "times": self._times,
+                            }
+                        )
                         self._since = None
                     case {"skipped": str(why)}:
                         self._since = None

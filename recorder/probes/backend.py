@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a session and its backend agree on: what to record, what a backend can do, what is called.
 
-A backend is a kind of `Probes`: CoreProbes (core.py), BccProbes (bcc/probes.py). What only one of
-them can do is declared in its `capabilities`; every backend has all the methods.
+A backend is a kind of `Probes`: CoreProbes (core.py), BccProbes (bcc/probes.py). Every backend has
+all the methods; open() refuses what it cannot record.
 """
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from biotrail.recorder.probes.kernel.bpf_calls import ProgInfo
 from biotrail.recorder.probes.kernel.libbpf import BpfObject
 from biotrail.recorder.probes.maps.cgroup_maps import CgroupMaps, CgroupPath
 from biotrail.recorder.probes.maps.path_maps import NO_PATH, PathChoice, PathMaps, PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, Stacks
+from biotrail.recorder.probes.maps.stack_maps import StackMap, Stacks
 from biotrail.recorder.probes.rings.ring import Rings, RingSizes
 from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
@@ -84,26 +84,13 @@ class ProgramInfo:
         )
 
 
-class Capabilities(NamedTuple):
-    """What a backend can do on every kernel that it works on; declared by its class."""
-
-    backend: str
-    """The backend's name, as in BACKENDS and in the log's header."""
-    stacks: bool = False
-    """It records call stacks at Q: `fresh_stacks` returns them."""
-    files: bool = False
-    """It records which file a bio's pages belong to, as far as `files` says once it is open."""
-    path: bool = False
-    """It records the path beside the block layer, as far as `path` says once it is open."""
-    site_stacks: bool = False
-    """It records kernel stacks of followed objects: `fresh_stacks` returns them."""
-
-
 class Probes(ABC):
     """What a session calls of a backend; what only some backends do finds nothing here."""
 
-    capabilities: Capabilities
-    """What this backend can do; of its class, so known before open()."""
+    backend = "core"
+    """The backend's name, as in BACKENDS and in the log's header."""
+    site_stacks = False
+    """Whether kernel stacks of followed objects are recorded."""
     sizes: RingSizes | None = None
     """Sizes of each CPU's rings; None: before open(), or it has no ring for each."""
     files: Files = NO_FILES
@@ -133,7 +120,7 @@ class Probes(ABC):
         self._choices: list[ProgramInfo] = []
         """Each tracepoint's program to load, or why there is none."""
         self._stacks: dict[str, StackMap] = {}
-        """By the name that its stacks have in FreshStacks."""
+        """By the name that its stacks have in `fresh_stacks`."""
         self._attached_once: set[str] = set()
         """Programs that were attached, also if they are no more."""
 
@@ -200,7 +187,7 @@ class Probes(ABC):
 
     def backend_facts(self) -> BackendFacts:
         """Return the log header's entries about the backend, once open; "backend" is its name."""
-        return {"backend": self.capabilities.backend, "counts_skips": self.counts_skips}
+        return {"backend": self.backend, "counts_skips": self.counts_skips}
 
     def programs(self) -> list[ProgramInfo]:
         """Return every tracepoint's program, with its counters and whether it is attached."""
@@ -237,11 +224,14 @@ class Probes(ABC):
         """Return the triggers that fired since the last call, by time; [] without triggers."""
         return []
 
-    def fresh_stacks(self) -> FreshStacks:
-        """Return the call stacks that are new since the last call; none without stacks."""
+    def fresh_stacks(self) -> dict[str, dict[int, NDArray[Any]]]:
+        """Return the call stacks that are new since the last call, innermost frame first.
+
+        By the id in records, below "kernel" (STACK), "wait" (WAIT_STACK), "site" (HIT): return
+        addresses, u64 of shape (frames,); "user" (STACK): BUILD_ID_FRAME of shape (frames,).
+        """
         open_maps = self._stacks if self._object is not None else {}
-        found = {name: stacks.fresh() for name, stacks in open_maps.items()}
-        return FreshStacks({}, {}, {})._replace(**found)
+        return {name: stacks.fresh() for name, stacks in open_maps.items()}
 
     def end_facts(self) -> End:
         """Return entries of the log's END frame that only this backend has."""

@@ -16,7 +16,6 @@ from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.log.chunks import unwrap
 from biotrail.recorder.probes import file_ways
 from biotrail.recorder.probes.backend import (
-    Capabilities,
     ProbeConfig,
     Probes,
     ProgramInfo,
@@ -42,7 +41,6 @@ from biotrail.recorder.probes.maps.path_maps import (
     LEAST_DIRTY_BYTES,
     PathMaps,
     choose_path,
-    path_programs,
 )
 from biotrail.recorder.probes.maps.stack_maps import (
     BUILD_ID_FRAME,
@@ -58,7 +56,6 @@ from biotrail.recorder.probes.programs import (
     ESSENTIAL,
     LIGHT,
     LIGHT_LETTER,
-    all_programs,
     choose,
     is_preemptible,
     object_path,
@@ -100,8 +97,6 @@ def allow_locked_memory() -> None:
 class CoreProbes(Probes):
     """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
 
-    capabilities = Capabilities("core", stacks=True, files=True, path=True)
-
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
@@ -140,10 +135,9 @@ class CoreProbes(Probes):
             )
             self.files = self._by_file.files
             self.path = choose_path(self.config.path, btf, held)
-            for part, name in self.path.programs:
+            for part, name, tracepoint in self.path.programs:
                 letter = next(record.letter for record in RECORDS if record.part == part)
-                one = ProgramInfo(name, letter, path_programs()[name], False, part=part)
-                self._choices.append(one)
+                self._choices.append(ProgramInfo(name, letter, tracepoint, False, part=part))
             self._reports_cgroups = btf.parameters(cgroup_maps.TRACEPOINT) is not None
         essential = (LIGHT_LETTER,) if self.config.events == LIGHT else ESSENTIAL
         for one in self._choices:
@@ -193,9 +187,6 @@ class CoreProbes(Probes):
 
     def _load(self, bpf: BpfObject, sizes: RingSizes, cpus: int) -> RingSizes:
         """Choose the programs, set constants and maps' sizes, and load; return the rings' sizes."""
-        chosen = {one.name for one in self._choices}
-        for program in all_programs():
-            bpf.set_autoload(program, program in chosen, by_states=program.startswith("bt_queue"))
         triggers = self.config.triggers
         value = shared.TRIGGERS.ctype(triggers.slow_ns, triggers.failed, triggers.depth)
         bpf.set_initial_value(".rodata.trigger", value)
@@ -221,7 +212,8 @@ class CoreProbes(Probes):
         path_maps = self._path_maps = PathMaps(bpf, self.path, self.config.call_over_ns)
         filters = self.config.filters
         cgroups = self._cgroups = CgroupMaps(bpf, filters, reports=True, made=self._reports_cgroups)
-        bpf.set_autoload(_FORK_PROGRAM, filters.children)
+        chosen = {one.name for one in self._choices if one.name} | cgroups.programs
+        bpf.choose(chosen | ({_FORK_PROGRAM} if filters.children else set()), by_states="bt_queue")
         ids = _MAX_PROCESSES if filters.children else len(filters.pids + filters.tids)
         bpf.set_map_size("bt_ids", 8, max(1, ids))
         follow = admission.follows(filters, self.config.devices)
@@ -269,7 +261,7 @@ class CoreProbes(Probes):
                 for number in admission.task_ids(new):
                     bpf.put("bt_ids", ctypes.c_uint64(number), _ONE)
                 added |= new
-        for _, program in self.path.programs:
+        for _, program, _ in self.path.programs:
             bpf.attach(program)
             self._attached_once.add(program)
         # Completions first and Q last: every bio whose Q is recorded has its later events too.
@@ -285,10 +277,9 @@ class CoreProbes(Probes):
         super().close()
 
     def triggered(self) -> list[Hit]:
-        """Return the first trigger that fired on each CPU since the last call, by time.
+        """Return the first trigger that fired on each CPU (modulo 64) since the last call, by time.
 
-        CPUs whose numbers are equal modulo 64 count as one. If there is any hit, arms the triggers
-        again; those that fire before that are not known.
+        Those that fire between one and this call are not known.
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()

@@ -100,8 +100,7 @@ class Measuring:
             config = admission.config(
                 sizes, self._devices, filters, self.enums, hold_irqs=hold_irqs
             )
-            for name in (_PROGRAM, _PROGRAM + PREEMPTION_OFF):
-                bpf.set_autoload(name, name == self._program)
+            bpf.choose([self._program])
             others = [*sorted(set(self.enums["op_enum"].values())), OTHER]
             bpf.set_initial_value(".rodata", config)
             bpf.set_map_size(_MAP, _VALUE_BYTES, MOST + len(others))

@@ -93,12 +93,6 @@ def is_preemptible(btf: KernelBtf) -> bool:
     return members is None or "srcu_gp" in members
 
 
-def all_programs() -> list[str]:
-    """Return the names of all the object's programs on block tracepoints."""
-    plain = [name for probe in PROBES for name in probe.programs.values()]
-    return plain + [name + PREEMPTION_OFF for name in plain if not name.endswith("_q")]
-
-
 def choose(events: str, btf: KernelBtf, by_device: bool = False) -> list[ProgramInfo]:
     """Return each tracepoint's program to load, or the reason for none, in the order of PROBES.
 

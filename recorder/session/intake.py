@@ -60,8 +60,7 @@ class Intake:
     def poll(self, now_ns: int) -> None:
         """Copy records from the rings, then queue all that wait as a chunk if large or old enough.
 
-        Nothing is copied while CHUNK_BYTES wait already or the writer has too much to do: records
-        stay in the rings then, which count what they lose. Raises ProbeError.
+        While much waits, records stay in the rings, which count what they lose. Raises ProbeError.
         """
         if self._pending_bytes < CHUNK_BYTES and self._writer.ready():
             self.drain()
@@ -112,4 +111,5 @@ class Intake:
         writer = self._writer
         chunk = [writer.chunk(Packing(self._pending, self.clock))] if self._pending else []
         losses = [writer.loss(self._windows)] if self._windows else []
-        return [*self._stacks.jobs(writer), *chunk, self._titles.job(writer), *losses]
+        stacks = writer.notes("stacks", self._stacks.changes)
+        return [stacks, *chunk, self._titles.job(writer), *losses]

@@ -34,7 +34,7 @@ from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.probes.programs import EVENT_SETS
 from biotrail.recorder.rights import capabilities, rights
 from biotrail.recorder.schema import records
-from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.payloads import (
     Clock,
     Device,
@@ -194,9 +194,12 @@ class Opened:
         # Reads the symbols anew: stacks begin in the programs, which are among them once loaded.
         waits = "fs" in probes.path.parts
         self.stacks = StackWatch(options.stacks, probes, options.command, waits=waits)
-        self.mounts = self._mounts()
-        if options.path and not probes.capabilities.path:
-            raise ProbeError("this backend records no path: use --backend core, or no --path")
+        self.mounts: MountWatch | None = None
+        if options.files:
+            # Where only this kernel is to blame, recording goes on without.
+            self.messages += [probes.files.lacking] if probes.files.lacking else []
+            if probes.files.recorded:
+                self.mounts = MountWatch(of_calls="time" in probes.path.parts)
         self.messages += probes.path.messages()
         self.cgroups = CgroupLook(probes, options.filters.named, stack, self.messages.append)
         self.cgroups.begin()
@@ -221,7 +224,14 @@ class Opened:
         self.sink = self._open_sink(place, stack, undo)
         if options.output is not None:
             self._start_command(undo)
-        self.guard = self._guard(stack)
+        self.guard: Guard | None = None
+        """Of the experiment, made while there are all rights; it stops nothing yet."""
+        if options.pausing is not None:
+            victims = {*options.filters.pids, *options.filters.tids}
+            suspect = suspects.find(options.pausing.name, victims, range(3))
+            stack.callback(suspect.stop.close)
+            self.guard = Guard(suspect, options.pausing, self.messages.append)
+            stack.callback(self.guard.close)
 
     def _run_counter(self, stack: ExitStack) -> Callable[[bool], None]:
         """Return a function that switches (True: on) the kernel's counting of program runs."""
@@ -235,16 +245,6 @@ class Opened:
                 return child.switch
         return self.probes.count_runs
 
-    def _mounts(self) -> MountWatch | None:
-        probes = self.probes
-        if not self.options.files:
-            return None
-        if not probes.capabilities.files:
-            raise ProbeError("this backend records no files: use --backend core, or no --files")
-        # Where only this kernel is to blame, recording goes on without.
-        self.messages += [probes.files.lacking] if probes.files.lacking else []
-        return MountWatch(of_calls="time" in probes.path.parts) if probes.files.recorded else None
-
     def _start_command(self, undo: ExitStack) -> None:
         if self.child is not None:
             self.child.start()
@@ -254,8 +254,7 @@ class Opened:
         """Return the recording's sink; `place`: what `reserve` returned.
 
         The probes' maps have their memory by now, and get to know every file before it is written
-        to. The header is written to the log's first file, except by a FlightBuffer, which makes no
-        file before its first dump. Raises OutputError or OSError.
+        to. Raises OutputError or OSError.
         """
         options, probes, header = self.options, self.probes, self.header
 
@@ -284,18 +283,6 @@ class Opened:
         stack.callback(log.release)
         undo.callback(series.discard)
         return log
-
-    def _guard(self, stack: ExitStack) -> Guard | None:
-        """Start the guard of the experiment, while there are all rights; it stops nothing yet."""
-        options = self.options
-        if options.pausing is None:
-            return None
-        victims = {*options.filters.pids, *options.filters.tids}
-        suspect = suspects.find(options.pausing.name, victims, range(3))
-        stack.callback(suspect.stop.close)
-        guard = Guard(suspect, options.pausing, self.messages.append)
-        stack.callback(guard.close)
-        return guard
 
     def _header(self, clock: Clock, listed: list[Device], named: list[DeviceFilter]) -> Header:
         options, probes = self.options, self.probes

@@ -85,11 +85,9 @@ class FileOrders:
         """
 
     def request_dump_after(self, hit: Hit) -> None:
-        """Request a dump for a trigger that fired, `after` seconds behind the trigger's time.
+        """Request a dump `after` seconds behind a trigger's time.
 
-        Ignored if it fired less than `every` seconds after the last trigger that made a dump
-        (counted in `let_pass`), and while another trigger's dump is waiting, which will cover this
-        one too.
+        Not too soon after the last one (`every`), nor while one waits, which covers it too.
         """
         if hit.monotonic < self._next_trigger_ns:
             self.let_pass += 1
@@ -97,10 +95,8 @@ class FileOrders:
             self.waiting_hit = hit
 
     def hold_from(self, begin_ns: int | None) -> None:
-        """Keep records from `begin_ns` on (CLOCK_MONOTONIC); None: as the limits have it.
-
-        Not while a dump is waiting or begun, which may be the one that needs them.
-        """
+        """Keep records from `begin_ns` on (CLOCK_MONOTONIC); None: as the limits have it."""
+        # While a dump is waiting or begun, it may be the one that needs them.
         if isinstance(self._sink, FlightBuffer) and self.waiting_hit is None and not self._ordered:
             self._sink.hold_from = begin_ns
 
@@ -165,8 +161,8 @@ class Running:
     ) -> None:
         """Start the writer thread and make all that the poll loop works on; report messages so far.
 
-        The end of a recording ends the thread; `undo` where this fails. `kept`: capabilities that
-        were kept when others were given up; None: none were. Raises OSError or TraceError.
+        `undo` ends the thread where this fails. `kept`: capabilities that were kept when others
+        were given up; None: none were. Raises OSError or TraceError.
         """
         self.options = options = opened.options
         self.opened, self.stop, self.child = opened, opened.stop, opened.child

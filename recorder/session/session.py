@@ -80,7 +80,7 @@ def needed(options: RecordOptions, probes: Probes) -> tuple[set[str], list[Trial
     if it is sticky and another user's. Else making one in the output's directory is tried.
     """
     names = {"CAP_KILL"} if options.command else set()
-    if options.stacks or "fs" in options.path or probes.capabilities.site_stacks:
+    if options.stacks or "fs" in options.path or probes.site_stacks:
         names |= {"CAP_SYSLOG"}
     if options.stacks >= Stacks.USER:
         names |= {"CAP_SYS_PTRACE", "CAP_CHECKPOINT_RESTORE", "CAP_DAC_READ_SEARCH"}
@@ -135,8 +135,7 @@ def reduce(options: RecordOptions, probes: Probes) -> tuple[list[str] | None, st
 def _finish(running: Running) -> Summary:
     """Detach, copy out the remaining records, end the log, and wait for the command's end.
 
-    The summary's `error` is the output's or, if that has none, the recorder's. Errors while
-    detaching or reading the rings are kept in `running.failure`, and the log gets what was copied.
+    After errors while detaching or reading the rings, the log gets what was copied.
     """
     stop, writer = running.stop, running.writer
     stopped = clocks.reading()  # programs are detached one by one: later events have gaps
@@ -267,10 +266,8 @@ def _summary(running: Running, stopped: Clock) -> Summary:
         seconds=_seconds(running, stopped),
         events=round(writer.meter.events),
         events_exact=writer.meter.exact,
-        raw_bytes=writer.meter.bytes,
         log_bytes=writer.log_bytes,
         file_bytes=sink.size if isinstance(sink, LogWriter) else 0,
-        chunks=writer.chunks,
         lost=loss.by_kind,
         too_deep=loss.too_deep,
         skipped=loss.skipped,
@@ -300,7 +297,7 @@ def _seconds(running: Running, clock: Clock) -> float:
 def _error(running: Running, ended: bool) -> TraceError | None:
     """Return why the recording had to stop: the output's error, else the recorder's.
 
-    `ended`: the output is not stuck. None: the log was written, as was asked for.
+    `ended`: the output is not stuck.
     """
     error, path, failure = running.writer.error, running.options.output, running.failure
     if not ended:

@@ -120,11 +120,8 @@ class Summary:
     events: int
     """Number of events in the log; an estimate unless `events_exact`."""
     events_exact: bool
-    raw_bytes: int
-    """Bytes of records in the log."""
     log_bytes: int
     """Bytes of chunks in the log, compressed."""
-    chunks: int
     lost: dict[int, int]
     """Records lost because their ring was full or programs nested too deep, by record kind."""
     too_deep: int

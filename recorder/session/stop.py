@@ -6,7 +6,7 @@ import select
 import signal
 import threading
 from contextlib import suppress
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any, Self
 
 _SIGNALS = {
@@ -49,12 +49,7 @@ class StopRequests:
                 self._old[number] = signal.signal(number, self._on_signal)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for number, handler in self._old.items():
             signal.signal(number, handler)
         for descriptor in self._wake:

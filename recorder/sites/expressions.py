@@ -10,14 +10,15 @@ by path: `q->disk->major`, `bi_iter.bi_sector`, `tags[2]`.
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
+from itertools import islice
 from typing import NamedTuple
 
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.formats import Format
-from biotrail.recorder.schema.limits import Operator, Source
+from biotrail.recorder.schema.limits import VALUE_STEPS, Operator, Source
 from biotrail.recorder.sites.btf import RECORDS, Btf, Kind, Member, Type
 from biotrail.recorder.sites.types import Prototype, TypeTable, type_text
 
@@ -34,8 +35,6 @@ OPERATORS = {
 """In the order of their numbers in a program."""
 _MOST_CHARACTERS = 500
 """Of an expression, whose parts are compiled one within the other."""
-_MAX_STEPS = 6
-"""Values of `bt_value.at`: an argument or field, and dereferences behind it."""
 _POINTER = 8
 _SIZES = (1, 2, 4, 8)
 """Bytes that a program reads at once."""
@@ -199,8 +198,8 @@ class ObjectScope(Scope):
     def __init__(self, types: TypeTable, struct: str) -> None:
         self._btf, self._struct = types.struct(struct)
         self.site = f"struct {struct}"
-        members = _member_names(self._btf, self._struct)[:_LISTED]
-        self.listed = ", ".join((*members, *TASK_SOURCES))
+        members = islice(_members(self._btf, self._struct), _LISTED)
+        self.listed = ", ".join((*(one.name for one in members), *TASK_SOURCES))
 
     def _named(self, name: str, path: list[Step], text: str) -> Value:
         steps, number = [Step(name, 0, 1), *path], self._struct.number
@@ -320,9 +319,9 @@ def _at_end(
     for step in path:
         number, bit, bits = _step(btf, number, offsets, step, text)
         # The first of bt_value's steps is the argument, field or object itself.
-        if len(offsets) > _MAX_STEPS - 1:
+        if len(offsets) > VALUE_STEPS - 1:
             raise SiteError(
-                f"'{text}' at character {step.at}: more than {_MAX_STEPS - 1} pointers in a row"
+                f"'{text}' at character {step.at}: more than {VALUE_STEPS - 1} pointers in a row"
             )
     type_, found = type_text(btf, number), btf.strip(number)
     value = Value(source, text, at=(first, *offsets), type=type_)
@@ -342,7 +341,7 @@ def _at_end(
         case Kind.INT:
             signed = bool(int(btf.words_of(found)[0]) >> 24 & 1)  # BTF_INT_SIGNED
         case Kind.STRUCT | Kind.UNION:
-            members = choices("", _member_names(btf, found), "members")
+            members = choices("", (one.name for one in _members(btf, found)), "members")
             raise SiteError(f"'{text}' is a whole {type_}: name one of its {members}")
         case _:
             raise SiteError(
@@ -374,9 +373,9 @@ def _step(btf: Btf, number: int, offsets: list[int], step: Step, text: str) -> t
         if found.kind not in RECORDS:
             described = " that the kernel's types (BTF) describe" if found.kind == Kind.FWD else ""
             raise SiteError(f"{where}: {what} has no members{described}")
-        member = _find(btf, found, step.name)
+        member = next((one for one in _members(btf, found) if one.name == step.name), None)
         if member is None:
-            there = choices(step.name, _member_names(btf, found), "members")
+            there = choices(step.name, (one.name for one in _members(btf, found)), "members")
             raise SiteError(f"{where}: {what} has no member {step.name}; {there}")
         number, by, bit, bits = member.number, member.bit // 8, member.bit % 8, member.bits
     else:
@@ -393,26 +392,14 @@ def _step(btf: Btf, number: int, offsets: list[int], step: Step, text: str) -> t
     return number, bit, bits
 
 
-def _find(btf: Btf, holder: Type, name: str) -> Member | None:
-    """Return the member, its offset from the holder; also of anonymous structs and unions in it."""
+def _members(btf: Btf, holder: Type) -> Iterator[Member]:
+    """Yield the members, also of anonymous structs and unions; offsets are from the holder."""
     for member in btf.members(holder):
-        if member.name == name:
-            return member
-        inner = btf.strip(member.number)
-        if not member.name and inner.kind in RECORDS and (deep := _find(btf, inner, name)):
-            return deep._replace(bit=deep.bit + member.bit)
-    return None
-
-
-def _member_names(btf: Btf, holder: Type) -> list[str]:
-    names = []
-    for member in btf.members(holder):
-        inner = btf.strip(member.number)
         if member.name:
-            names.append(member.name)
-        elif inner.kind in RECORDS:
-            names += _member_names(btf, inner)
-    return names
+            yield member
+        elif (inner := btf.strip(member.number)).kind in RECORDS:
+            for deep in _members(btf, inner):
+                yield deep._replace(bit=deep.bit + member.bit)
 
 
 def _bytes(btf: Btf, number: int) -> int:

@@ -87,13 +87,10 @@ class UserSymbols:
             self._files[build_id] = self._open(build_id)
 
     def find(self, build_id: BuildId, offset: int, *, called: bool) -> UserSymbol:
-        """Return the function at an offset of the file with `build_id`.
+        """Return the function at an offset of the file, by the first of its sources that has one.
 
-        From the first of its sources that has one there. `called`: the offset is a return address;
-        the byte before it is looked up, but the result's offset is that of the return address. The
-        last function that starts at or before must reach so far (one of size 0 reaches up to the
-        next). Without one the result has no name, and `offset` as given; without a file there is
-        "build id …" in place of its path.
+        `called`: the offset is a return address; the byte before it is looked up, but the result's
+        offset is that of the return address. A function of size 0 reaches up to the next.
         """
         file = self._files.get(build_id)
         if file is None:

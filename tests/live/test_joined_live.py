@@ -11,7 +11,6 @@ import pytest
 
 from biotrail.converters.events.tables import NEVER, Lifecycles
 from biotrail.converters.lifecycles.result import Result
-from biotrail.converters.match.building import Matched
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.recorder.schema.records import Kind
@@ -68,13 +67,12 @@ def told(log: Path, window: int) -> Told:
     sites = [site["name"] for site in trace.context.header["sites"]["follow"]["sites"]]
 
     def watch(result: Result, one: Lifecycles) -> None:
-        assert isinstance(result, Matched)
         of = result.mentions
-        rows = np.flatnonzero((of["what"] != NEVER) & ~of["is_bio"])
-        events = result.behind.at(of["event"][rows])
-        at = np.searchsorted(events.number, of["event"][rows])
-        for number in np.unique(of["number"][rows]).tolist():
-            mine = np.sort(at[of["number"][rows] == number])
+        rows = np.flatnonzero((of.what != NEVER) & ~of.is_bio)
+        events = result.behind.at(of.event[rows])
+        at = np.searchsorted(events.number, of.event[rows])
+        for number in np.unique(of.number[rows]).tolist():
+            mine = np.sort(at[of.number[rows] == number])
             issues = mine[events.kind[mine] == Kind.D]
             found.requests[number] = Issue(
                 int(events.field(Kind.D, "rq", issues[:1])[0]),

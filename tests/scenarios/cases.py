@@ -7,12 +7,7 @@ READ_NONE = Scenario(
     1,
     "Direct read, scheduler none",
     """
-    0   Q R 1000+8 bio=1
-    5   G R 1000+8 bio=1
-    6   s R 1000+8 bio=1 rq=1 tag=7/-1
-    9   D R 1000+8 bio=1 rq=1 tag=7/-1
-    100 C R 1000+8 bio=1 rq=1
-    101 d R 1000+0 rq=1
+    0 Q 5 Gs 9 D 100 Cd R 1000+8 bio=1 rq=1 tag=7/-1
     """,
     """
     b1 vda read 1000+8 Q@0 G5 D9 C100 | Q2G 5, G2D 4, D2C 91 | r1 | exact
@@ -24,13 +19,8 @@ READ_DEADLINE = Scenario(
     2,
     "Direct read, mq-deadline",
     """
-    0   Q R 1000+8 bio=1
-    5   G R 1000+8 bio=1
-    6   s R 1000+8 bio=1 rq=1 tag=-1/3
-    8   I R 1000+8 bio=1 rq=1 tag=-1/3
-    15  D R 1000+8 bio=1 rq=1 tag=7/3
-    100 C R 1000+8 bio=1 rq=1
-    101 d R 1000+0 rq=1
+    0 Q 5 Gs 8 I R 1000+8 bio=1 rq=1 tag=-1/3
+    15 D 100 Cd R 1000+8 bio=1 rq=1 tag=7/3
     """,
     """
     b1 vda read 1000+8 Q@0 G5 I8 D15 C100 | Q2G 5, G2I 3, I2D 7, D2C 85 | r1 | exact
@@ -42,19 +32,15 @@ PLUGGED_WRITES = Scenario(
     3,
     "Eight plugged writes",
     """
-    0   Q WS 0+8 bio=1
-    2   G WS 0+8 bio=1
-    3   s WS 0+8 bio=1 rq=1 tag=7/-1
-    10  QM WS 8+8 bio=2
-    20  QM WS 16+8 bio=3
-    30  QM WS 24+8 bio=4
-    40  QM WS 32+8 bio=5
-    50  QM WS 40+8 bio=6
-    60  QM WS 48+8 bio=7
-    70  QM WS 56+8 bio=8
-    80  D WS 0+64 bio=1 rq=1 tag=7/-1 bios=8
-    200 C WS 0+64 bio=1 rq=1
-    201 d WS 0+0 rq=1
+    0 Q 2 Gs WS 0+8 bio=1 rq=1 tag=7/-1
+    10 QM WS 8+8 bio=2
+    20 QM WS 16+8 bio=3
+    30 QM WS 24+8 bio=4
+    40 QM WS 32+8 bio=5
+    50 QM WS 40+8 bio=6
+    60 QM WS 48+8 bio=7
+    70 QM WS 56+8 bio=8
+    80 D 200 Cd WS 0+64 bio=1 rq=1 tag=7/-1 bios=8
     """,
     """
     b1 vda write 0+8 Q@0 G2 D80 C200 | Q2G 2, G2D 78, D2C 120 | r1 | exact
@@ -73,13 +59,9 @@ FRONT_MERGE = Scenario(
     4,
     "Front merge",
     """
-    0   Q W 1008+8 bio=1
-    2   G W 1008+8 bio=1
-    3   s W 1008+8 bio=1 rq=1
-    10  QF W 1000+8 bio=2
-    20  D W 1000+16 bio=2 rq=1 bios=2
-    90  C W 1000+16 bio=2 rq=1
-    91  d W 1000+0 rq=1
+    0 Q 2 Gs W 1008+8 bio=1 rq=1
+    10 QF W 1000+8 bio=2
+    20 D 90 Cd W 1000+16 bio=2 rq=1 bios=2
     """,
     """
     b1 vda write 1008+8 Q@0 G2 D20 C90 | Q2G 2, G2D 18, D2C 70 | r1 | exact
@@ -92,13 +74,9 @@ REQUEST_MERGE = Scenario(
     5,
     "Request merge",
     """
-    0   QGs W 0+8 bio=1 rq=1
-    4   QGs W 8+8 bio=2 rq=2
-    10  I W 0+8 bio=1 rq=1
-    12  m W 8+8 bio=2 rq=2 into=1
-    20  D W 0+16 bio=1 rq=1 bios=2
-    90  C W 0+16 bio=1 rq=1
-    91  d W 0+0 rq=1
+    0 QGs 10 I W 0+8 bio=1 rq=1
+    4 QGs 12 m W 8+8 bio=2 rq=2 into=1
+    20 D 90 Cd W 0+16 bio=1 rq=1 bios=2
     """,
     """
     b1 vda write 0+8 Q@0 G1 I10 D20 C90 | Q2G 1, G2I 9, I2D 10, D2C 70 | r1 | exact
@@ -112,14 +90,11 @@ REQUEST_MERGE_CHAIN = Scenario(
     6,
     "Chain of request merges",
     """
-    0   QGsI W 0+8 bio=1 rq=1
-    4   QGsI W 16+8 bio=3 rq=3
-    10  QGsI W 8+8 bio=2 rq=2
-    14  m W 16+8 bio=3 rq=3 into=2
-    15  m W 8+16 bio=2 rq=2 into=1
-    20  D W 0+24 bio=1 rq=1 bios=3
-    90  C W 0+24 bio=1 rq=1
-    91  d W 0+0 rq=1
+    0 QGsI W 0+8 bio=1 rq=1
+    4 QGsI 14 m W 16+8 bio=3 rq=3 into=2
+    10 QGsI W 8+8 bio=2 rq=2
+    15 m W 8+16 bio=2 rq=2 into=1
+    20 D 90 Cd W 0+24 bio=1 rq=1 bios=3
     """,
     """
     b1 vda write 0+8 Q@0 G1 I3 D20 C90 | Q2G 1, G2I 2, I2D 17, D2C 70 | r1 | exact
@@ -135,21 +110,10 @@ SPLIT_WRITE = Scenario(
     7,
     "Split write",
     """
-    0   Q WS 0+2304 bio=1
-    1   X WS 0+1024 bio=2 new=1024
-    2   G WS 0+1024 bio=2
-    3   s WS 0+1024 bio=2 rq=1
-    4   X WS 1024+1024 bio=3 new=2048
-    5   G WS 1024+1024 bio=3
-    6   s WS 1024+1024 bio=3 rq=2
-    7   G WS 2048+256 bio=1
-    8   s WS 2048+256 bio=1 rq=3
-    10  D WS 0+1024 bio=2 rq=1
-    11  D WS 1024+1024 bio=3 rq=2
-    12  D WS 2048+256 bio=1 rq=3
-    50  C WS 0+1024 bio=2 rq=1
-    60  C WS 1024+1024 bio=3 rq=2
-    90  C WS 2048+256 bio=1 rq=3
+    0 Q WS 0+2304 bio=1
+    1 XGs 10 D 50 C WS 0+1024 bio=2 rq=1 new=1024
+    4 XGs 11 D 60 C WS 1024+1024 bio=3 rq=2 new=2048
+    7 Gs 12 D 90 C WS 2048+256 bio=1 rq=3
     """,
     """
     b1 vda write 0+2304 Q@0 G7 D12 C90 | Q2G 7, G2D 5, D2C 78 | r1[0+1024] r2[1024+1024] r3[2048+256] | exact, fragments 3
@@ -163,21 +127,10 @@ SPLIT_REVERSED = Scenario(
     8,
     "Split write, fragments complete in reverse",
     """
-    0   Q WS 0+2304 bio=1
-    1   X WS 0+1024 bio=2 new=1024
-    2   G WS 0+1024 bio=2
-    3   s WS 0+1024 bio=2 rq=1
-    4   X WS 1024+1024 bio=3 new=2048
-    5   G WS 1024+1024 bio=3
-    6   s WS 1024+1024 bio=3 rq=2
-    7   G WS 2048+256 bio=1
-    8   s WS 2048+256 bio=1 rq=3
-    10  D WS 0+1024 bio=2 rq=1
-    11  D WS 1024+1024 bio=3 rq=2
-    12  D WS 2048+256 bio=1 rq=3
-    50  C WS 2048+256 bio=1 rq=3
-    60  C WS 1024+1024 bio=3 rq=2
-    90  C WS 0+1024 bio=2 rq=1
+    0 Q WS 0+2304 bio=1
+    1 XGs 10 D 90 C WS 0+1024 bio=2 rq=1 new=1024
+    4 XGs 11 D 60 C WS 1024+1024 bio=3 rq=2 new=2048
+    7 Gs 12 D 50 C WS 2048+256 bio=1 rq=3
     """,
     """
     b1 vda write 0+2304 Q@0 G2 D10 C90 | Q2G 2, G2D 8, D2C 80 | r1[0+1024] r2[1024+1024] r3[2048+256] | exact, fragments 3
@@ -191,12 +144,10 @@ FSYNC = Scenario(
     9,
     "fsync",
     """
-    0   QGs FWS 0+0 bio=1 rq=1
-    10  D F 18446744073709551615+0 rq=9 tag=5/-1
-    80  C F 18446744073709551615+0 rq=9
-    81  d F 0+0 rq=9
-    83  C WS 0+0 bio=1 rq=1
-    84  d WS 0+0 rq=1
+    0 QGs FWS 0+0 bio=1 rq=1
+    10 D 80 C F 18446744073709551615+0 rq=9 tag=5/-1
+    81 d F 0+0 rq=9
+    83 Cd WS 0+0 bio=1 rq=1
     """,
     """
     b1 vda write 0+0 Q@0 G1 C83 | flush 83 | r1 | exact
@@ -209,14 +160,12 @@ SHARED_FLUSHES = Scenario(
     10,
     "Three fsyncs share two flushes",
     """
-    0   QGs FWS 0+0 bio=1 rq=1
-    3   D F 18446744073709551615+0 rq=9
-    10  QGs FWS 0+0 bio=2 rq=2
-    20  QGs FWS 0+0 bio=3 rq=3
-    80  C F 18446744073709551615+0 rq=9
-    81  C WS 0+0 bio=1 rq=1
-    83  D F 18446744073709551615+0 rq=8
-    160 C F 18446744073709551615+0 rq=8
+    0 QGs FWS 0+0 bio=1 rq=1
+    3 D 80 C F 18446744073709551615+0 rq=9
+    10 QGs FWS 0+0 bio=2 rq=2
+    20 QGs FWS 0+0 bio=3 rq=3
+    81 C WS 0+0 bio=1 rq=1
+    83 D 160 C F 18446744073709551615+0 rq=8
     161 C WS 0+0 bio=2 rq=2
     162 C WS 0+0 bio=3 rq=3
     """,
@@ -232,15 +181,4 @@ SHARED_FLUSHES = Scenario(
     """,
 )
 
-CASES = [
-    READ_NONE,
-    READ_DEADLINE,
-    PLUGGED_WRITES,
-    FRONT_MERGE,
-    REQUEST_MERGE,
-    REQUEST_MERGE_CHAIN,
-    SPLIT_WRITE,
-    SPLIT_REVERSED,
-    FSYNC,
-    SHARED_FLUSHES,
-]
+CASES = [one for one in list(vars().values()) if isinstance(one, Scenario)]

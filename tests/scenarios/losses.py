@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records that are missing: what is then known, what is marked, and nothing cross-linked."""
 
-from tests.scenarios.chain_losses import (
-    ABSORBED_BEYOND_THE_CUT,
-    CHAIN_CUT,
-    CHAIN_CUT_AMBIGUOUS,
-)
 from tests.scenarios.tools import Scenario
 
 QUEUE_LOST = Scenario(
     20,
     "Q lost, the bio recycled",
     """
-    0   QGsD R 0+8 bio=1 rq=1
-    40  C R 0+8 bio=1 rq=1
+    0 QGsD 40 C R 0+8 bio=1 rq=1
     lost 50 Q R 8+8 bio=1
-    51  G R 8+8 bio=1
-    52  sD R 8+8 bio=1 rq=1
-    90  C R 8+8 bio=1 rq=1
+    51 GsD 90 C R 8+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 C40 | Q2G 1, G2D 2, D2C 37 | r1 | exact
@@ -31,10 +23,9 @@ ONLY_COMPLETION_LEFT = Scenario(
     20,
     "All but C lost, bio and request recycled",
     """
-    0   QGsD R 0+8 bio=1 rq=1
-    40  C R 0+8 bio=1 rq=1
+    0 QGsD 40 C R 0+8 bio=1 rq=1
     lost 50 QGsD R 8+8 bio=1 rq=1
-    90  C R 8+8 bio=1 rq=1
+    90 C R 8+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 C40 | Q2G 1, G2D 2, D2C 37 | r1 | exact
@@ -48,11 +39,10 @@ ONLY_COMPLETION_LEFT_AFTER_PARTIAL = Scenario(
     20,
     "All but C lost after a partial completion",
     """
-    0   QGsD R 0+16 bio=1 rq=1
-    30  C R 0+16 bio=1 rq=1 bytes=4096
-    40  C R 8+8 bio=1 rq=1
+    0 QGsD 30 C R 0+16 bio=1 rq=1 bytes=4096
+    40 C R 8+8 bio=1 rq=1
     lost 50 QGsD R 64+8 bio=1 rq=1
-    90  C R 64+8 bio=1 rq=1
+    90 C R 64+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+16 Q@0 G1 D3 C40 | Q2G 1, G2D 2, D2C 37 | r1 | exact
@@ -66,12 +56,10 @@ START_LOST = Scenario(
     20,
     "C and the next s lost, another bio",
     """
-    0   QGsD R 0+8 bio=1 rq=1
+    0 QGsD R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
-    50  QG R 8+8 bio=2
+    50 QG 53 D 90 C R 8+8 bio=2 rq=1
     lost 52 s R 8+8 bio=2 rq=1
-    53  D R 8+8 bio=2 rq=1
-    90  C R 8+8 bio=2 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 | Q2G 1, G2D 2 | r1 | lost
@@ -85,13 +73,10 @@ START_LOST_INSERTED = Scenario(
     20,
     "C and the next s lost, a scheduler",
     """
-    0   QGsID R 0+8 bio=1 rq=1
+    0 QGsID R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
-    50  QG R 8+8 bio=2
+    50 QG 53 I 55 D 90 C R 8+8 bio=2 rq=1
     lost 52 s R 8+8 bio=2 rq=1
-    53  I R 8+8 bio=2 rq=1
-    55  D R 8+8 bio=2 rq=1
-    90  C R 8+8 bio=2 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 I3 D4 | Q2G 1, G2I 2, I2D 1 | r1 | lost
@@ -105,11 +90,10 @@ SAME_BIO_START_LOST = Scenario(
     20,
     "C, Q, G and s lost, the same bio at another sector",
     """
-    0   QGsD R 0+8 bio=1 rq=1
+    0 QGsD R 0+8 bio=1 rq=1
     lost 40 C R 0+8 bio=1 rq=1
     lost 50 QGs R 64+8 bio=1 rq=1
-    53  D R 64+8 bio=1 rq=1
-    90  C R 64+8 bio=1 rq=1
+    53 D 90 C R 64+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 | Q2G 1, G2D 2 | r1 | lost
@@ -123,9 +107,8 @@ ISSUE_LOST = Scenario(
     20,
     "D lost",
     """
-    0   QGs R 0+8 bio=1 rq=1
+    0 QGs 40 C R 0+8 bio=1 rq=1
     lost 3 D R 0+8 bio=1 rq=1
-    40  C R 0+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 C40 | Q2G 1, unknown 39 | r1 | lost
@@ -137,12 +120,11 @@ ISSUE_OF_SEQUENCE_LOST = Scenario(
     20,
     "D of a FUA write lost",
     """
-    0   QGs WFS 0+8 bio=1 rq=1
+    0 QGs WFS 0+8 bio=1 rq=1
     lost 4 D WS 0+8 bio=1 rq=1
-    60  C WS 0+8 bio=1 rq=1
-    62  D FF 18446744073709551615+0 rq=9
-    90  C FF 18446744073709551615+0 rq=9
-    92  C WS 0+0 bio=1 rq=1
+    60 C WS 0+8 bio=1 rq=1
+    62 D 90 C FF 18446744073709551615+0 rq=9
+    92 C WS 0+0 bio=1 rq=1
     """,
     """
     b1 vda write 0+8 Q@0 G1 C92 | Q2G 1, unknown 59, post-flush 32 | r1 | lost
@@ -155,11 +137,10 @@ MERGE_LOST = Scenario(
     20,
     "M lost",
     """
-    0   QGs W 0+8 bio=1 rq=1
-    5   Q W 8+8 bio=2
+    0 QGs W 0+8 bio=1 rq=1
+    5 Q W 8+8 bio=2
     lost 6 M W 8+8 bio=2
-    20  D W 0+16 bio=1 rq=1 bios=2
-    90  C W 0+16 bio=1 rq=1
+    20 D 90 C W 0+16 bio=1 rq=1 bios=2
     """,
     """
     b1 vda write 0+8 Q@0 G1 D20 C90 | Q2G 1, G2D 19, D2C 70 | r1 | exact
@@ -172,12 +153,11 @@ LOST_THEN_IN_A_CHAIN = Scenario(
     20,
     "C lost, then the bio is part of another request's chain",
     """
-    0   QGsD W 64+8 bio=2 rq=2
+    0 QGsD W 64+8 bio=2 rq=2
     lost 30 C W 64+8 bio=2 rq=2
-    40  QGs W 0+8 bio=1 rq=1
+    40 QGs W 0+8 bio=1 rq=1
     lost 43 QM W 8+8 bio=2
-    50  D W 0+16 bio=1 rq=1 chain=1,2
-    90  C W 0+16 bio=1 rq=1
+    50 D 90 C W 0+16 bio=1 rq=1 chain=1,2
     """,
     """
     b1 vda write 64+8 Q@0 G1 D3 | Q2G 1, G2D 2 | r1 | lost
@@ -192,16 +172,10 @@ SPLIT_LOST = Scenario(
     20,
     "X lost",
     """
-    0   Q W 0+2048 bio=1
+    0 Q W 0+2048 bio=1
     lost 1 X W 0+1024 bio=2 new=1024
-    2   G W 0+1024 bio=2
-    3   s W 0+1024 bio=2 rq=1
-    4   G W 1024+1024 bio=1
-    5   s W 1024+1024 bio=1 rq=2
-    8   D W 0+1024 bio=2 rq=1
-    9   D W 1024+1024 bio=1 rq=2
-    60  C W 0+1024 bio=2 rq=1
-    70  C W 1024+1024 bio=1 rq=2
+    2 Gs 8 D 60 C W 0+1024 bio=2 rq=1
+    4 Gs 9 D 70 C W 1024+1024 bio=1 rq=2
     """,
     """
     b1 vda write 0+2048 Q@0 G4 D9 C70 | Q2G 4, G2D 5, D2C 61 | r1[0+1024] r2[1024+1024] | interval, fragments 2
@@ -214,12 +188,9 @@ QUEUE_LOST_INSIDE = Scenario(
     20,
     "Q lost of a read inside a larger one in flight",
     """
-    0   QGsD R 0+1024 bio=1 rq=1
+    0 QGsD 60 C R 0+1024 bio=1 rq=1
     lost 9 Q R 8+8 bio=2
-    10  G R 8+8 bio=2
-    11  sD R 8+8 bio=2 rq=2
-    60  C R 0+1024 bio=1 rq=1
-    70  C R 8+8 bio=2 rq=2
+    10 GsD 70 C R 8+8 bio=2 rq=2
     """,
     """
     b1 vda read 0+1024 Q@0 G1 D3 C60 | Q2G 1, G2D 2, D2C 57 | r1 | exact
@@ -233,11 +204,9 @@ COMMENTS_ALONE = Scenario(
     20,
     "d and E of requests that are not in the log",
     """
-    5   d R 0+0 rq=1
-    6   E R 0+8 bio=2 rq=2 err=10
-    7   d R 0+0 rq=2
-    10  QGsD R 0+8 bio=1 rq=1
-    60  C R 0+8 bio=1 rq=1
+    5 d R 0+0 rq=1
+    6 Ed R 0+8 bio=2 rq=2 err=10
+    10 QGsD 60 C R 0+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@10 G1 D3 C50 | Q2G 1, G2D 2, D2C 47 | r1 | exact
@@ -249,9 +218,7 @@ ISSUE_SORTS_AFTER_COMPLETION = Scenario(
     20,
     "D whose time is 225 µs late sorts after C",
     """
-    0   QGs R 0+8 bio=1 rq=1
-    90  C R 0+8 bio=1 rq=1
-    228 D R 0+8 bio=1 rq=1
+    0 QGs 90 C 228 D R 0+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 C90 | Q2G 1, unknown 89 | r1 | lost
@@ -265,10 +232,8 @@ IN_A_LOSS_WINDOW = Scenario(
     20,
     "In flight while records were lost",
     """
-    0   QGsD R 0+8 bio=1 rq=1
-    30  C R 0+8 bio=1 rq=1
-    40  QGsD R 8+8 bio=1 rq=1
-    90  C R 8+8 bio=1 rq=1
+    0 QGsD 30 C R 0+8 bio=1 rq=1
+    40 QGsD 90 C R 8+8 bio=1 rq=1
     """,
     """
     b1 vda read 0+8 Q@0 G1 D3 C30 | Q2G 1, G2D 2, D2C 27 | r1 | exact
@@ -279,23 +244,58 @@ IN_A_LOSS_WINDOW = Scenario(
     losses=((60, 80),),
 )
 
-CASES = [
-    CHAIN_CUT,
-    CHAIN_CUT_AMBIGUOUS,
-    ABSORBED_BEYOND_THE_CUT,
-    QUEUE_LOST,
-    ONLY_COMPLETION_LEFT,
-    ONLY_COMPLETION_LEFT_AFTER_PARTIAL,
-    START_LOST,
-    START_LOST_INSERTED,
-    SAME_BIO_START_LOST,
-    ISSUE_LOST,
-    ISSUE_OF_SEQUENCE_LOST,
-    MERGE_LOST,
-    LOST_THEN_IN_A_CHAIN,
-    SPLIT_LOST,
-    QUEUE_LOST_INSIDE,
-    COMMENTS_ALONE,
-    ISSUE_SORTS_AFTER_COMPLETION,
-    IN_A_LOSS_WINDOW,
-]
+# Chains of bios that are longer than the records of an issue have room for.
+
+CHAIN_CUT = Scenario(
+    3,
+    "A chain that was cut",
+    """
+    0 QGs W 0+8 bio=1 rq=1
+    5 QM W 8+8 bio=2
+    20 D 90 C W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
+    """,
+    """
+    b1 vda write 0+8 Q@0 G1 D20 C90 | Q2G 1, G2D 19, D2C 70 | r1 | exact
+    b2 vda write 8+8 Q@5 M1 D15 C85 | Q2M 1, M2D 14, D2C 70 | r1 | interval
+    r1 vda write 0+16 s@2 D18 C88 | G2D 18, D2C 70 | b1 b2 | exact
+    """,
+)
+
+CHAIN_CUT_AMBIGUOUS = Scenario(
+    3,
+    "Cut chains of two overlapping requests",
+    """
+    0 QGs W 0+8 bio=1 rq=1
+    3 QGs W 0+8 bio=3 rq=2
+    6 QM W 8+8 bio=2
+    8 QM W 8+8 bio=4
+    20 D 50 C W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
+    60 D 90 C W 0+16 bio=3 rq=2 chain=3 bios=1 flags=1
+    """,
+    """
+    b1 vda write 0+8 Q@0 G1 D20 C50 | Q2G 1, G2D 19, D2C 30 | r1 | exact
+    b2 vda write 0+8 Q@3 G1 D57 C87 | Q2G 1, G2D 56, D2C 30 | r2 | exact
+    b3 vda write 8+8 Q@6 M1 | Q2M 1 | - | ambiguous, requests 0
+    b4 vda write 8+8 Q@8 M1 | Q2M 1 | - | ambiguous, requests 0
+    r1 vda write 0+16 s@2 D18 C48 | G2D 18, D2C 30 | b1 | exact
+    r2 vda write 0+16 s@5 D55 C85 | G2D 55, D2C 30 | b2 | exact
+    """,
+)
+
+ABSORBED_BEYOND_THE_CUT = Scenario(
+    6,
+    "A request absorbed by one whose chain was cut",
+    """
+    0 QGsI W 0+8 bio=1 rq=1
+    4 QGsI 9 m W 8+8 bio=2 rq=2 into=1
+    20 D 90 C W 0+16 bio=1 rq=1 chain=1 bios=1 flags=1
+    """,
+    """
+    b1 vda write 0+8 Q@0 G1 I3 D20 C90 | Q2G 1, G2I 2, I2D 17, D2C 70 | r1 | exact
+    b2 vda write 8+8 Q@4 G1 I3 D16 C86 | Q2G 1, G2I 2, I2D 13, D2C 70 | r1 | interval
+    r1 vda write 0+16 s@2 I1 D18 C88 | G2I 1, I2D 17, D2C 70 | b1 b2 | exact
+    r2 vda write 8+8 s@6 I1 | G2I 1 | - | exact, into r1
+    """,
+)
+
+CASES = [one for one in list(vars().values()) if isinstance(one, Scenario)]

@@ -29,26 +29,14 @@ FOUR_LEVELS = Scenario(
     18,
     "Volume on dm-crypt on a mirror on two disks",
     """
-    0   Q 252:8 W 8+16 bio=1
-    2   A 252:9 W 1032+16 bio=2 from=252:8+8
-    3   Q 252:9 W 1032+16 bio=2
-    10  cpu1 A 9:8 W 5128+16 bio=3 from=252:9+1032
-    11  cpu1 Q 9:8 W 5128+16 bio=3
-    14  cpu1 A 254:0 W 7176+16 bio=4 from=9:8+5128
-    15  cpu1 Q 254:0 W 7176+16 bio=4
-    16  cpu1 G 254:0 W 7176+16 bio=4
-    17  cpu1 s 254:0 W 7176+16 bio=4 rq=1
-    18  cpu1 D 254:0 W 7176+16 bio=4 rq=1
-    20  cpu1 A 254:16 W 7176+16 bio=5 from=9:8+5128
-    21  cpu1 Q 254:16 W 7176+16 bio=5
-    22  cpu1 G 254:16 W 7176+16 bio=5
-    23  cpu1 s 254:16 W 7176+16 bio=5 rq=2
-    24  cpu1 D 254:16 W 7176+16 bio=5 rq=2
-    60  C 254:0 W 7176+16 bio=4 rq=1
-    70  C 254:16 W 7176+16 bio=5 rq=2
-    72  c 9:8 W 5144+0 bio=3
-    75  c 252:9 W 1048+0 bio=2
-    77  c 252:8 W 24+0 bio=1
+    0 Q 252:8 W 8+16 bio=1
+    2 AQ 252:9 W 1032+16 bio=2 from=252:8+8
+    10 cpu1 AQ 9:8 W 5128+16 bio=3 from=252:9+1032
+    14 cpu1 AQGsD 60 C 254:0 W 7176+16 bio=4 rq=1 from=9:8+5128
+    20 cpu1 AQGsD 70 C 254:16 W 7176+16 bio=5 rq=2 from=9:8+5128
+    72 c 9:8 W 5144+0 bio=3
+    75 c 252:9 W 1048+0 bio=2
+    77 c 252:8 W 24+0 bio=1
     """,
     """
     b1 volume write 8+16 Q@0 C77 | bio-based 77 | - | exact
@@ -66,22 +54,13 @@ DM_ON_PARTITION = Scenario(
     18,
     "dm on a partition of md, on a direct loop's disk",
     """
-    0   Q 252:7 R 0+8 bio=1
-    2   A 9:9 R 16+8 bio=2 part=259:7 from=252:7+0
-    3   A 9:9 R 2064+8 bio=2 part=259:7 from=259:7+16
-    4   Q 9:9 R 2064+8 bio=2 part=259:7
-    6   A 7:1 R 4112+8 bio=3 from=9:9+2064
-    7   Q 7:1 R 4112+8 bio=3 page=ffffea0001
-    8   G 7:1 R 4112+8 bio=3
-    9   sD 7:1 R 4112+8 bio=3 rq=1
-    20  cpu1 Q 254:0 R 9000+8 bio=4 page=ffffea0001
-    21  cpu1 G 254:0 R 9000+8 bio=4
-    22  cpu1 s 254:0 R 9000+8 bio=4 rq=2
-    23  cpu1 D 254:0 R 9000+8 bio=4 rq=2
-    60  C 254:0 R 9000+8 bio=4 rq=2
-    70  C 7:1 R 4112+8 bio=3 rq=1
-    72  c 9:9 R 2072+0 bio=2
-    75  c 252:7 R 8+0 bio=1
+    0 Q 252:7 R 0+8 bio=1
+    2 A 9:9 R 16+8 bio=2 part=259:7 from=252:7+0
+    3 AQ 9:9 R 2064+8 bio=2 part=259:7 from=259:7+16
+    6 AQGsD 70 C 7:1 R 4112+8 bio=3 rq=1 from=9:9+2064 page=ffffea0001
+    20 cpu1 QGsD 60 C 254:0 R 9000+8 bio=4 rq=2 page=ffffea0001
+    72 c 9:9 R 2072+0 bio=2
+    75 c 252:7 R 8+0 bio=1
     """,
     """
     b1 part read 0+8 Q@0 C75 | bio-based 75 | - | exact
@@ -98,18 +77,9 @@ PATH_LOST = Scenario(
     18,
     "Request-based dm hands a request on again, by another path",
     """
-    0   QGs 252:10 R 100+8 bio=1 rq=1
-    4   D 252:10 R 100+8 bio=1 rq=1
-    6   a 254:0 R 100+8 bio=9 rq=2 from=252:10+100
-    7   sD 254:0 R 100+8 bio=9 rq=2
-    60  C 254:0 R 100+8 bio=9 rq=2 err=10
-    61  E 254:0 R 100+8 bio=9 rq=2 err=10
-    62  R 252:10 R 100+8 bio=1 rq=1
-    70  D 252:10 R 100+8 bio=1 rq=1
-    72  a 254:16 R 100+8 bio=8 rq=3 from=252:10+100
-    73  sD 254:16 R 100+8 bio=8 rq=3
-    90  C 254:16 R 100+8 bio=8 rq=3
-    95  C 252:10 R 100+8 bio=1 rq=1
+    0 QGs 4 D 62 R 70 D 95 C 252:10 R 100+8 bio=1 rq=1
+    6 asD 60 CE 254:0 R 100+8 bio=9 rq=2 from=252:10+100 err=10
+    72 asD 90 C 254:16 R 100+8 bio=8 rq=3 from=252:10+100
     """,
     """
     b1 mpath read 100+8 Q@0 G1 D4 C95 | Q2G 1, G2D 3, D2C 58, R2D 8, D2C 25 | r1 | exact, requeues 1
@@ -124,18 +94,10 @@ SAME_ON_TWO_PATHS = Scenario(
     18,
     "Request-based dm: identical reads, handed on one after the other",
     """
-    0   QGs 252:10 R 100+8 bio=1 rq=1
-    4   D 252:10 R 100+8 bio=1 rq=1
-    6   a 254:0 R 100+8 bio=8 rq=3 from=252:10+100
-    8   D 254:0 R 100+8 bio=8 rq=3
-    10  QGs 252:10 R 100+8 bio=2 rq=2
-    14  D 252:10 R 100+8 bio=2 rq=2
-    16  a 254:16 R 100+8 bio=9 rq=4 from=252:10+100
-    18  D 254:16 R 100+8 bio=9 rq=4
-    60  C 254:0 R 100+8 bio=8 rq=3
-    66  C 252:10 R 100+8 bio=1 rq=1
-    70  C 254:16 R 100+8 bio=9 rq=4
-    76  C 252:10 R 100+8 bio=2 rq=2
+    0 QGs 4 D 66 C 252:10 R 100+8 bio=1 rq=1
+    6 a 8 D 60 C 254:0 R 100+8 bio=8 rq=3 from=252:10+100
+    10 QGs 14 D 76 C 252:10 R 100+8 bio=2 rq=2
+    16 a 18 D 70 C 254:16 R 100+8 bio=9 rq=4 from=252:10+100
     """,
     """
     b1 mpath read 100+8 Q@0 G1 D4 C66 | Q2G 1, G2D 3, D2C 62 | r1 | exact
@@ -152,20 +114,10 @@ SAME_AT_ONCE = Scenario(
     18,
     "Request-based dm: identical reads, handed on at once",
     """
-    0   QGs 252:10 R 100+8 bio=1 rq=1
-    4   D 252:10 R 100+8 bio=1 rq=1
-    5   cpu1 Q 252:10 R 100+8 bio=2
-    6   cpu1 G 252:10 R 100+8 bio=2
-    7   cpu1 s 252:10 R 100+8 bio=2 rq=2
-    8   cpu1 D 252:10 R 100+8 bio=2 rq=2
-    9   a 254:0 R 100+8 bio=8 rq=3 from=252:10+100
-    10  D 254:0 R 100+8 bio=8 rq=3
-    11  cpu1 a 254:16 R 100+8 bio=9 rq=4 from=252:10+100
-    12  cpu1 D 254:16 R 100+8 bio=9 rq=4
-    60  C 254:0 R 100+8 bio=8 rq=3
-    66  C 252:10 R 100+8 bio=1 rq=1
-    70  C 254:16 R 100+8 bio=9 rq=4
-    76  C 252:10 R 100+8 bio=2 rq=2
+    0 QGs 4 D 66 C 252:10 R 100+8 bio=1 rq=1
+    5 cpu1 QGsD 76 C 252:10 R 100+8 bio=2 rq=2
+    9 aD 60 C 254:0 R 100+8 bio=8 rq=3 from=252:10+100
+    11 cpu1 aD 70 C 254:16 R 100+8 bio=9 rq=4 from=252:10+100
     """,
     """
     b1 mpath read 100+8 Q@0 G1 D4 C66 | Q2G 1, G2D 3, D2C 62 | r1 | exact
@@ -182,18 +134,9 @@ NVME_PATHS = Scenario(
     18,
     "NVMe multipath, from a partition",
     """
-    0   A 259:8 R 2148+8 bio=1 part=259:9 from=259:9+100
-    1   Q 259:8 R 2148+8 bio=1 part=259:9
-    2   A 259:10 R 2148+8 bio=1 from=259:8+2148
-    3   G 259:10 R 2148+8 bio=1
-    4   sD 259:10 R 2148+8 bio=1 rq=1
-    60  C 259:10 R 2148+8 bio=1 rq=1
-    70  A 259:8 R 2148+8 bio=1 part=259:9 from=259:9+100
-    71  Q 259:8 R 2148+8 bio=1 part=259:9
-    72  A 259:11 R 2148+8 bio=1 from=259:8+2148
-    73  G 259:11 R 2148+8 bio=1
-    74  sD 259:11 R 2148+8 bio=1 rq=1
-    90  C 259:11 R 2148+8 bio=1 rq=1
+    0 AQ 70 AQ 259:8 R 2148+8 bio=1 part=259:9 from=259:9+100
+    2 AGsD 60 C 259:10 R 2148+8 bio=1 rq=1 from=259:8+2148
+    72 AGsD 90 C 259:11 R 2148+8 bio=1 rq=1 from=259:8+2148
     """,
     """
     b1 nvme0n1 read 2148+8 Q@1 G2 D4 C59 | Q2G 2, G2D 2, D2C 55 | r1 | exact, on nvme0n1p1
@@ -208,17 +151,10 @@ NVME_SPLIT = Scenario(
     18,
     "NVMe multipath, split below",
     """
-    0   Q 259:8 W 0+16 bio=1
-    1   A 259:10 W 0+16 bio=1 from=259:8+0
-    2   X 259:10 W 0+8 bio=2 parent=1 new=8
-    3   G 259:10 W 0+8 bio=2
-    4   s 259:10 W 0+8 bio=2 rq=1
-    5   G 259:10 W 8+8 bio=1
-    6   s 259:10 W 8+8 bio=1 rq=2
-    7   D 259:10 W 0+8 bio=2 rq=1
-    8   D 259:10 W 8+8 bio=1 rq=2
-    60  C 259:10 W 0+8 bio=2 rq=1
-    64  C 259:10 W 8+8 bio=1 rq=2
+    0 Q 259:8 W 0+16 bio=1
+    1 A 259:10 W 0+16 bio=1 from=259:8+0
+    2 XGs 7 D 60 C 259:10 W 0+8 bio=2 rq=1 parent=1 new=8
+    5 Gs 8 D 64 C 259:10 W 8+8 bio=1 rq=2
     """,
     """
     b1 nvme0n1 write 0+16 Q@0 G5 D8 C64 | Q2G 5, G2D 3, D2C 56 | r1[0+8] r2[8+8] | exact, fragments 2
@@ -228,12 +164,4 @@ NVME_SPLIT = Scenario(
     devices=(HEAD, PATH_A, PATH_B),
 )
 
-CASES = [
-    FOUR_LEVELS,
-    DM_ON_PARTITION,
-    PATH_LOST,
-    SAME_ON_TWO_PATHS,
-    SAME_AT_ONCE,
-    NVME_PATHS,
-    NVME_SPLIT,
-]
+CASES = [one for one in list(vars().values()) if isinstance(one, Scenario)]

@@ -5,7 +5,9 @@ A line of a sequence, times in microseconds; the device is 254:0, the CPU 0, unl
 
     12 cpu1 D 7:1 WS 2096+16 bio=b1 rq=1
 
-`0 QGsD W 0+8 bio=1 rq=1` is one event for each letter, a microsecond apart; Q and G have no rq.
+`0 QGs 20 D 90 Cd W 0+8 bio=1 rq=1 tag=7/-1` is one event for each letter, those of a run a
+microsecond apart; each has those of the words that are its own, and a d no sectors. The events of
+a later run stand before the first line behind it that is not earlier.
 
 What follows the sectors is as in `captures`; C and E complete all that they name unless
 `bytes=` says less. `lost` before a line: it happened, and its record was lost. A line of
@@ -19,6 +21,7 @@ stands in brackets where it is not the whole bio. After the certainty stands wha
 fragments, requests, requeues, status, bytes done, parent, partition, the request's kind, tag.
 """
 
+import heapq
 import re
 import tempfile
 from collections.abc import Sequence
@@ -51,7 +54,19 @@ _SHORT = re.compile(
     r"(?P<us>\d+(\.\d+)?) +(cpu(?P<cpu>\d+) )?(?P<letter>\w) ((?P<dev>\d+:\d+) )?"
     r"(?P<rwbs>\w+) (?P<sector>\d+)\+(?P<sectors>\d+)(?P<rest>.*)"
 )
-_RUN = re.compile(r"^( *(?:lost )?)(\d+)( +)([QGMFsID]{2,}) (.*?)( rq=\w+)?$", re.MULTILINE)
+_RUNS = re.compile(
+    r"(?P<lost> *(lost )?)(?P<runs>(\d+ +(cpu\d+ )?[A-Za-z]+ +)+)(?P<what>(\d+:\d+ )?\w+ \d+\+.*)"
+)
+_RUN = re.compile(r"(?P<us>\d+) +(?P<cpu>cpu\d+ )?(?P<letters>[A-Za-z]+)")
+_LETTERS_OF = {
+    "bio": "QGXMFAacsIRmDCE",
+    "rq": "MFasIRmDCEd",
+    "tag": "sIRD",
+    **dict.fromkeys(("chain", "bios", "flags"), "D"),
+    **{"new": "X", "parent": "X", "from": "Aa", "into": "m", "part": "QA", "page": "Q"},
+    **{"bytes": "CE", "err": "CEc"},
+}
+"""Of words that not every event has: whose they are."""
 _PARTITIONS = [d["dev"] for d in captures.DEVICES if d["kind"] == "partition"]
 FLUSH_SECTOR = 2**64 - 1
 STARTS = "sd"
@@ -99,15 +114,36 @@ class Scenario:
 
 def spelled(text: str) -> str:
     """A sequence with a line for each event of its runs."""
+    found: list[str] = []
+    waiting: list[tuple[int, int, str]] = []
+    for line in text.splitlines():
+        match = _RUNS.fullmatch(line)
+        if match is None:
+            found.append(line)
+            continue
+        lost, what = match["lost"], match["what"]
+        first, *later = _RUN.finditer(match["runs"])
+        if not later and len(first["letters"]) == 1:
+            events = [(int(first["us"]), line)]
+        else:
+            events = [
+                (us, f"{lost}{us} {run['cpu'] or ''}{letter} {_words(letter, what)}")
+                for run in (first, *later)
+                for us, letter in enumerate(run["letters"], int(run["us"]))
+            ]
+        while waiting and waiting[0][0] <= events[0][0]:
+            found.append(heapq.heappop(waiting)[2])
+        now = len(first["letters"])
+        found += [event for _, event in events[:now]]
+        for us, event in events[now:]:
+            heapq.heappush(waiting, (us, len(found), event))
+    return "\n".join([*found, *(event for *_, event in sorted(waiting))])
 
-    def lines(run: re.Match[str]) -> str:
-        lost, us, gap, letters, what, request = run.groups("")
-        return "\n".join(
-            f"{lost}{int(us) + n}{gap}{letter} {what}{request if letter not in 'QG' else ''}"
-            for n, letter in enumerate(letters)
-        )
 
-    return _RUN.sub(lines, text)
+def _words(letter: str, what: str) -> str:
+    """What stands behind a letter of a run: the words that its event has."""
+    words = [w for w in what.split() if letter in _LETTERS_OF.get(w.partition("=")[0], letter)]
+    return re.sub(r"\+\d+", "+0", " ".join(words), count=1) if letter == "d" else " ".join(words)
 
 
 def events_of(text: str, scale: int = 1000) -> list[Event]:

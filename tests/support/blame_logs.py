@@ -31,31 +31,11 @@ class Io:
 
 def _events(io: Io, index: int) -> list[dict[str, Any]]:
     tid = 100 + sum(map(ord, io.comm))
-    common = {
-        "cpu": index % 2,
-        "dev": captures.device_number(io.device),
-        "rwbs": io.op,
-        "sector": 4096 * index,
-        "sectors": io.sectors,
-        "pid": tid,
-        "tgid": tid,
-        "comm": io.comm,
-        "bio": 0x10000 + index * 64,
-    }
-    rq = {"rq": 0x90000000 + index * 64, "bios": 1, "tag": (index % 128, -1)}
-    size = 512 * io.sectors
-    more = (
-        {"cgroup": io.cgroup, "flags": int(io.own)},
-        {},
-        rq,
-        rq,
-        {**rq, "bytes": size, "err": 0},
-    )
     times = io.queue, io.queue, io.queue, io.issue, io.complete
-    return [
-        {**common, "letter": letter, "ns": ns, **facts}
-        for letter, ns, facts in zip("QGsDC", times, more, strict=True)
-    ]
+    place = io.device, io.op, 4096 * index, io.sectors
+    more = {"cgroup": io.cgroup, "flags": int(io.own)}
+    task = tid, tid, io.comm
+    return captures.io_events(times, 0x400 + index, place, task, cpu=index % 2, **more)
 
 
 def write(

@@ -33,7 +33,7 @@ def blamed(
     if (paused := first.again) is not None:
         first = learn(paused)
     trace = Trace(path)
-    second = Second(trace.context, Choice(trace.context), options, first.close())
+    second = Second(trace.context, Choice(trace.context), first)
     for _ in second.watch(trace.lifecycles(window, small=True)):
         pass
     return close(second)

@@ -527,6 +527,32 @@ class _Encoder:
         }
 
 
+def io_events(
+    times: Sequence[int],
+    number: int,
+    place: tuple[str, str, int, int],
+    task: tuple[int, int, str],
+    *,
+    cpu: int = 0,
+    status: int = 0,
+    **queued: Any,
+) -> list[Event]:
+    """The events Q, G, s, D and C of a bio with a request of its own, at `times` (ns).
+
+    number: of its addresses and its tag. place: device, rwbs, sector, sectors. task: tid, tgid,
+    name. queued: more of Q alone.
+    """
+    dev, op, sector, sectors = place
+    both = {"cpu": cpu, "dev": device_number(dev), "rwbs": op, "sector": sector, "sectors": sectors}
+    both |= dict(zip(("pid", "tgid", "comm"), task, strict=True)) | {"bio": number * 64}
+    rq = {"rq": number * 64, "bios": 1, "tag": (number % 64, -1)}
+    more = queued, {}, rq, rq, {**rq, "bytes": sectors * SECTOR_BYTES, "err": status}
+    return [
+        {**both, "letter": letter, "ns": ns, **facts}
+        for letter, ns, facts in zip("QGsDC", times, more, strict=True)
+    ]
+
+
 class Rings:
     """Each CPU's ring: where it stands, and how rows become segments of it."""
 

@@ -11,6 +11,7 @@ from biotrail.recorder.output.series import Series
 from biotrail.recorder.output.sinks import Limit, LogSink, RotatingLog
 from biotrail.recorder.output.writer import Job
 from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from tests.support.core_decoder import walk
 
 CLOCK = {"monotonic": 1000, "boottime": 2000, "realtime": 3000, "uncertainty": 1}
 
@@ -55,15 +56,6 @@ class PromptWriter:
 
 
 def times(path: str, kind: Kind = Kind.Q) -> list[int]:
-    """Heads of the file's records of that kind, in order."""
-    found = []
-    for chunk in LogReader(path).chunks():
-        for segment in chunk.segments:
-            at = 0
-            while at < len(segment.data):
-                head = int.from_bytes(segment.data[at : at + 8], "little")
-                size = BY_KIND[Kind(head >> TIMESTAMP_BITS)].size
-                if head >> TIMESTAMP_BITS == kind:
-                    found.append(head & ((1 << TIMESTAMP_BITS) - 1))
-                at += size
-    return found
+    """Times of the file's records of that kind, in order."""
+    segments = (segment for chunk in LogReader(path).chunks() for segment in chunk.segments)
+    return [event.time for one in segments for event in walk(one) if event.kind == kind]

@@ -90,24 +90,9 @@ def all_ios(seconds: int = SECONDS) -> Iterator[Io]:
 
 def events(io: Io) -> list[dict[str, Any]]:
     """Its records."""
-    tid, tgid, comm = io.task
-    common = {
-        "cpu": io.index % 2,
-        "dev": captures.device_number(io.device),
-        "rwbs": io.op,
-        "sector": io.sector,
-        "sectors": 8,
-        "pid": tid,
-        "tgid": tgid,
-        "comm": comm,
-        "bio": 0x1000 + io.index % 512 * 16,
-    }
-    rq = {"rq": 0x9000 + io.index % 512 * 16, "bios": 1, "tag": (io.index % 128, -1)}
-    more = ({"cgroup": io.cgroup}, {}, rq, rq, {**rq, "bytes": 4096, "err": 10 * io.failed})
-    return [
-        {**common, "letter": letter, "ns": ns, **facts}
-        for letter, ns, facts in zip("QGsDC", io.times, more, strict=True)
-    ]
+    place, status = (io.device, io.op, io.sector, 8), 10 * io.failed
+    of_cpu: dict[str, int] = {"cpu": io.index % 2, "status": status, "cgroup": io.cgroup}
+    return captures.io_events(io.times, 0x400 + io.index % 512, place, io.task, **of_cpu)
 
 
 def write(path: Path, seconds: int = SECONDS, *, whole: bool = True) -> list[Io]:

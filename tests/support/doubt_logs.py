@@ -7,26 +7,16 @@ from tests.scenarios.tools import events_of
 from tests.support import captures
 
 READS = """
-    0    Q R 0+8 bio=1 pid=11
-    1    G R 0+8 bio=1 pid=11
-    2    D R 0+8 bio=1 rq=1
-    100  C R 0+8 bio=1 rq=1
-    200  Q R 800+8 bio=2 pid=11
-    201  G R 800+8 bio=2 pid=11
-    202  D R 800+8 bio=2 rq=2
-    210  Q R 800+8 bio=3 pid=12
-    211  G R 800+8 bio=3 pid=12
-    212  D R 800+8 bio=3 rq=3
-    1200 C R 800+8 bio=3 rq=3
-    5200 C R 800+8 bio=2 rq=2
-    6000 Q R 1600+8 bio=4 pid=11
-    6001 G R 1600+8 bio=4 pid=11
-    6002 D R 1600+8 bio=4 rq=4
-    6003 Q R 1600+8 bio=5 pid=12
-    6004 G R 1600+8 bio=5 pid=12
-    6005 D R 1600+8 bio=5 rq=5
-    6300 C R 1600+8 bio=4 rq=4
-    6310 C R 1600+8 bio=5 rq=5
+    0 QG R 0+8 bio=1 pid=11
+    2 D 100 C R 0+8 bio=1 rq=1
+    200 QG R 800+8 bio=2 pid=11
+    202 D 5200 C R 800+8 bio=2 rq=2
+    210 QG R 800+8 bio=3 pid=12
+    212 D 1200 C R 800+8 bio=3 rq=3
+    6000 QG R 1600+8 bio=4 pid=11
+    6002 D 6300 C R 1600+8 bio=4 rq=4
+    6003 QG R 1600+8 bio=5 pid=12
+    6005 D 6310 C R 1600+8 bio=5 rq=5
     """
 """One read alone, two of one place that end far apart, and two that end almost at once."""
 

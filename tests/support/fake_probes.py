@@ -9,7 +9,7 @@ import numpy as np
 
 from biotrail.recorder.filters.triggers import Hit
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.backend import Probes, ProgramInfo
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema.payloads import KernelEnums
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -19,7 +19,6 @@ from biotrail.recorder.session.session import RecordOptions
 class FakeProbes(Probes):
     """Rings that give one queue record a poll, and counters that a test may move."""
 
-    capabilities = Capabilities("core")
     enums: KernelEnums = {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
 

@@ -4,6 +4,9 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from biotrail.cli import record
 from biotrail.recorder.session.session import RecordOptions, Status, Summary
 
 
@@ -13,9 +16,7 @@ def summary(**others: Any) -> Summary:
         "seconds": 10.0,
         "events": 1_000_000,
         "events_exact": False,
-        "raw_bytes": 50_000_000,
         "log_bytes": 5_000_000,
-        "chunks": 10,
         "lost": {},
         "too_deep": 0,
         "skipped": {},
@@ -41,3 +42,12 @@ class Recorder:
                 self.result.file_bytes = 100
         on_status(Status(0.0, 0, 0, 0))
         return self.result
+
+
+@pytest.fixture
+def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
+    """`biotrail record` with such a session, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    fake = Recorder(summary())
+    monkeypatch.setattr(record, "record", fake)
+    return fake

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Made-up logs that tell files."""
 
-import io
 from pathlib import Path
 from typing import Any
 
 from biotrail.converters.events.tables import Bios
 from biotrail.converters.pipeline import Trace
-from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import FILE_NAME_CUT, FILE_NAME_DELETED, FILE_NAME_LAST, Kind
-from tests.support.stack_logs import DEV, HEADER, START, clock, ended, queued, record
+from tests.support import stack_logs
+from tests.support.stack_logs import DEV, START, ended, queued, record
 
 # The paths that a log gives its bios.
 
@@ -73,15 +72,8 @@ def bio(
 
 def log(records: list[bytes], mounts: dict[str, Any] = MOUNTS, **header: Any) -> bytes:
     """A log that tells files, unless `header` takes that away."""
-    stream = io.BytesIO()
-    head = {**HEADER, "stacks": None, "files": {}, **header}
-    writer = LogWriter(stream, {k: v for k, v in head.items() if v is not None}, level=1)
-    end = START + 10**9
-    if mounts:
-        writer.write_note("mounts", mounts)
-    writer.write_chunk([Segment(0, 0, 0, b"".join(records))], clock(end))
-    writer.close({"clocks": clock(end)})
-    return stream.getvalue()
+    head = {"stacks": None, "files": {}, **header}
+    return stack_logs.log(records, [mounts] if mounts else [], "mounts", **head)
 
 
 def write(path: Path, *arguments: Any, **header: Any) -> Path:

@@ -14,7 +14,7 @@ from tests.support.captures import Event
 
 HOST_PID = 700
 HOST_NAME = "qemu-system-x86"
-VDA, LOOP = captures.device_number("254:0"), captures.device_number("7:1")
+VDA, LOOP = "254:0", "7:1"
 MICROSECOND = 1_000
 MILLISECOND = 1_000_000
 
@@ -81,23 +81,20 @@ def transfers(count: int, *, seed: int = 1, apart: int = MILLISECOND) -> list[Tr
     ]
 
 
-def _io(dev: int, op: str, place: tuple[int, int], times: tuple[int, int, int], number: int,
-        who: tuple[int, str], status: int = 0) -> list[Event]:  # fmt: skip
+def _io(
+    dev: str,
+    op: str,
+    place: tuple[int, int],
+    times: tuple[int, int, int],
+    number: int,
+    who: tuple[int, str],
+) -> list[Event]:
     """Return the events of a bio with a request of its own. times: Q, D and C, ns."""
     pid, comm = who
-    same = {"cpu": 0, "dev": dev, "rwbs": op, "sector": place[0], "sectors": place[1]}
-    bio, rq = {"bio": number * 256}, {"rq": number * 256}
-    task = {"pid": pid, "comm": comm}
-    queue, issue, complete = times
-    tag = {"tag": (number % 64, -1)}
-    done = {"bytes": place[1] * 512, "err": status}
-    return [
-        {"ns": queue, "letter": "Q", **same, **bio, **task},
-        {"ns": queue, "letter": "G", **same, **bio, **task},
-        {"ns": queue, "letter": "s", **same, **bio, **rq, **tag, **task},
-        {"ns": issue, "letter": "D", **same, **bio, **rq, **tag, **task},
-        {"ns": complete, "letter": "C", **same, **bio, **rq, **tag, **done, **task},
-    ]
+    queue, *rest = times
+    return captures.io_events(
+        (queue, queue, queue, *rest), number, (dev, op, *place), (pid, pid, comm)
+    )
 
 
 def write(

@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
-
+from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import STAGE_NAMES, Bios, Edges, Requests, Stage, Stages
-from biotrail.converters.lifecycles.losses import mark_lost, mark_unended
+from biotrail.converters.lifecycles.losses import loss_windows, mark_lost
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
 from biotrail.converters.pipeline import Trace
@@ -47,14 +46,15 @@ def by_machine(
     lost = 0
     for events, _ in trace.events(window_events):
         trace.tasks.add_records(events)
-        losses = trace._losses.all()
+        losses = loss_windows(trace.reader.losses, trace.reader.damaged)
         matcher.lose(losses.end[lost:])
         lost = len(losses)
         for first in range(0, len(events), window_events):
             some = events.take(slice(first, first + window_events))
-            matcher.take(some, settle_ns)
-            parts.append(_tables(matcher.rows(int(some.ts[-1]) - settle_ns)))
-    parts.append(_tables(matcher.rows(None)))
+            before = int(some.ts[-1]) - settle_ns
+            parts.append(_tables(matcher.build(some, settle_ns=settle_ns, before=before)))
+    last = matcher.build(Events.empty(), settle_ns=settle_ns, before=None)
+    parts.append(_tables(last))
     return _whole(trace, parts)
 
 
@@ -67,11 +67,9 @@ def _whole(trace: Trace, parts: list[Any]) -> Matched:
     tables = zip(*parts, strict=True)
     found = [kind.concatenate(list(t)) for kind, t in zip(KINDS, tables, strict=True)]
     matched = Matched(*found)
-    loss = trace._losses.all()
-    mark_lost(matched.bios, np.maximum(matched.bios.queue, 0), loss)
-    mark_lost(matched.requests, matched.requests.start, loss)
+    loss = loss_windows(trace.reader.losses, trace.reader.damaged)
     for table in (matched.bios, matched.requests):
-        mark_unended(table, by_intervals=trace.by_intervals)
+        mark_lost(table, loss, by_intervals=trace.by_intervals)
     return matched
 
 

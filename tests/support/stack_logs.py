@@ -75,13 +75,16 @@ def bio(
     ]
 
 
-def log(records: list[bytes], notes: list[dict[str, Any]], **header: Any) -> bytes:
+def log(
+    records: list[bytes], notes: list[dict[str, Any]], name: str = "stacks", **header: Any
+) -> bytes:
+    """A log of the records, behind notes of that name. header: a value None takes its key away."""
     stream = io.BytesIO()
     wanted = {key: value for key, value in {**HEADER, **header}.items() if value is not None}
     writer = LogWriter(stream, wanted, level=1)
     end = START + 10**9
     for note in notes:
-        writer.write_note("stacks", note)
+        writer.write_note(name, note)
     writer.write_chunk([Segment(0, 0, 0, b"".join(records))], clock(end))
     writer.close({"clocks": clock(end)})
     return stream.getvalue()

@@ -21,7 +21,6 @@ import pytest
 
 from biotrail.converters.analysis.guests.disk_requests import FLUSHES, READ, WRITE
 from biotrail.converters.analysis.guests.guest import Disk, Guest, Unlinked, join
-from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from tests.support import devices
@@ -166,7 +165,7 @@ def both(
         told = json.loads((out / CASE / "case.json").read_text(encoding="utf-8"))
         assert told["ended"] == "done", told
         guest = out / CASE / "log.biotrail"
-        joined = join(Trace(guest), Trace(host), PROCESS, Mapping())
+        joined = join(Trace(guest), Trace(host), PROCESS)
         loads = {name: read_fio_report(out / CASE / f"{name}.json")["jobs"][0] for name in LOADS}
         yield Both(guest, host, loads, joined, limiting() is not None)
 
@@ -201,11 +200,12 @@ def test_sectors_of_the_guest_are_those_of_the_device(both: Both) -> None:
 
 def test_the_clocks_are_within_a_stated_bound(both: Both) -> None:
     # GIVEN the line through the requests' bounds
-    found = both.joined.agreement
-    line, links = found.fit.line, both.disk.links
-    print(f"clocks within {line.within} ns by {found.requests} requests, {line.rate * 1e6:.3f} ppm")
+    found = both.joined.fit
+    line, links = found.line, both.disk.links
+    count, ppm = len(found.kept), line.rate * 1e6
+    print(f"clocks within {line.within} ns by {count} requests, {ppm:.3f} ppm")
     # THEN no request contradicts it, and the bound is small
-    assert found.contradicting == 0
+    assert found.kept.all()
     assert line.within <= BOUND_NS
     # AND no bio is queued before its request's issue, nor completed after it, beyond the bound
     assert links.stages[links.timed].min() >= -line.within

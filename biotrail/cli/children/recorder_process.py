@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import TYPE_CHECKING, BinaryIO, Self, cast
 
 from biotrail.cli.options.ending import handled
@@ -86,12 +86,7 @@ class Recorder:
         self.pid, self.stream = self.process.pid, cast(BinaryIO, self.process.stdout)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.stop()
         try:
             # The pipe stays open and its reader reads on, or the recorder would block in write().

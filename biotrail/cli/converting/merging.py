@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, BinaryIO
 import numpy as np
 
 from biotrail.cli.converting.perfetto import Result, blamed, open_lines, written
-from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
 from biotrail.converters.clocks.alignment import Alignment, ByRequests, Clocks
+from biotrail.converters.outputs.perfetto.names import Options
 from biotrail.converters.outputs.perfetto.packets import Facts
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -72,7 +72,7 @@ def align(recordings: Sequence[Recording], guest: Guest | None, other: str | Non
             Aligned(each, "", own, one.joined.alignment, one)
             for each, own, one in zip(recordings, clocks, beside, strict=True)
         ]
-    line = None if guest is None else guest.agreement.fit.line
+    line = None if guest is None else guest.fit.line
     drawn = [None] * len(clocks) if guest is None else crossings(guest)
     return [
         Aligned(each, "", own, how, crossing=crossing)
@@ -86,7 +86,7 @@ def convert(
     recordings: Sequence[Recording],
     target: str,
     force: bool,
-    drawing: Drawing,
+    options: Options,
     beside: str | None = None,
     guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
@@ -96,8 +96,8 @@ def convert(
 
     def write(out: BinaryIO) -> PerfettoSummary:
         if other is None:
-            return _write(logs, out, drawing)
-        return other.written(out, drawing, lambda: _write(logs, out, drawing))
+            return _write(logs, out, options)
+        return other.written(out, options, lambda: _write(logs, out, options))
 
     result, _ = written(target, force, write)
     for log in logs:
@@ -106,7 +106,7 @@ def convert(
     return result, found if guest is None else [*found, *guest_lines(figures(guest))]
 
 
-def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> PerfettoSummary:
+def _write(logs: Sequence[Aligned], out: BinaryIO, options: Options) -> PerfettoSummary:
     """Write the logs one after the other to `out`, and set each one's `label`."""
     from biotrail.converters.outputs.perfetto import convert as perfetto
     from biotrail.converters.outputs.perfetto.place import Named, places
@@ -132,7 +132,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
         place = replace(placed, sequences=total.sequences, families=total.families)
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
-            windows, blame = blamed(windows, trace, drawing)
+            windows, blame = blamed(windows, trace, options)
             part = perfetto.convert(
                 windows,
                 trace.context,
@@ -140,7 +140,7 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, drawing: Drawing) -> Perfetto
                 stacks=trace.stacks,
                 place=place,
                 blame=blame,
-                options=drawing.options,
+                options=options,
             )
         total.sequences += part.sequences
         total.families += part.families

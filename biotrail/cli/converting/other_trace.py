@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.clocks.perfetto_trace import Joined, joined
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.inputs.perfetto.packets import plain
 from biotrail.converters.inputs.perfetto.survey import Survey, survey
 from biotrail.converters.inputs.unpacking import Allowance
+from biotrail.converters.outputs.perfetto.names import Options
 from biotrail.converters.outputs.perfetto.packets import Facts
 from biotrail.converters.outputs.perfetto.place import Ids, Place
 from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
@@ -55,14 +55,14 @@ class OtherTrace:
         return replace(placed, facts=facts)
 
     def written(
-        self, out: BinaryIO, drawing: Drawing, write_ours: Callable[[], PerfettoSummary]
+        self, out: BinaryIO, options: Options, write_ours: Callable[[], PerfettoSummary]
     ) -> PerfettoSummary:
         """Write both traces to `out`; return the summary of ours, with the bytes of both."""
-        if drawing.ftrace and self.theirs.block_io:
+        if options.ftrace and self.theirs.block_io:
             raise ConversionError(
                 f"{self.path}: has block_io_start of ftrace itself: leave --ftrace out"
             )
-        if drawing.ftrace and self.joined.clock != BOOTTIME:
+        if options.ftrace and self.joined.clock != BOOTTIME:
             raise ConversionError(
                 f"{self.path}: its clock is MONOTONIC, and ftrace's events are of BOOTTIME: leave "
                 "--ftrace out"

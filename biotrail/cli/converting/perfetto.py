@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
-from biotrail.cli.options.drawing import Drawing
 from biotrail.cli.options.perfetto_ui import UI, address
 from biotrail.converters.analysis.blame.online import Timeline
 from biotrail.converters.events.tables import Lifecycles
@@ -20,7 +19,7 @@ from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View, expected
-from biotrail.converters.pipeline import Trace
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
@@ -29,6 +28,13 @@ from biotrail.text.printing import StatusLine, say
 
 if TYPE_CHECKING:
     from biotrail.cli.converting.other_trace import OtherTrace
+
+
+LEAST_PART = 256 << 10
+"""Smallest --max-size in bytes: each part repeats the packets that describe the trace."""
+_WINDOWS_PER_PART = 16
+_BYTES_PER_EVENT = 100
+"""Approximate size of an event in a Perfetto trace."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def open_lines(where: str, result: Result) -> list[str]:
 
 
 def announced(
-    source: Opened, lifecycles: Iterator[Lifecycles], drawing: Drawing
+    source: Opened, lifecycles: Iterator[Lifecycles], options: Options
 ) -> Iterator[Lifecycles]:
     """Return the windows; first say if their trace becomes large, unless they are a pipe's."""
     seen: list[Lifecycles] = []
@@ -82,7 +88,7 @@ def announced(
         seen.append(window)
         if not expected(window, Options(Detail.FULL)):
             continue
-        if lines := _large_lines(source, window, drawing):
+        if lines := _large_lines(source, window, options):
             StatusLine().show("")  # in place of the bar
         for line in lines:
             say(line, err=True)
@@ -91,7 +97,7 @@ def announced(
     return chain((seen.pop(0) for _ in range(len(seen))), lifecycles)
 
 
-def _large_lines(source: Opened, window: Lifecycles, drawing: Drawing) -> list[str]:
+def _large_lines(source: Opened, window: Lifecycles, options: Options) -> list[str]:
     """Return lines on a large trace, by its first window and how much was read until that came."""
     trace, reader = source.trace, source.trace.reader
     if not isinstance(reader, Indexed):
@@ -105,10 +111,10 @@ def _large_lines(source: Opened, window: Lifecycles, drawing: Drawing) -> list[s
     if not share:
         return []
     sizes = {
-        detail: expected(window, replace(drawing.options, detail=detail)) / min(share, 1)
-        for detail in list(Detail)[list(Detail).index(drawing.detail) :]
+        detail: expected(window, replace(options, detail=detail)) / min(share, 1)
+        for detail in list(Detail)[list(Detail).index(options.detail) :]
     }
-    total = sizes.pop(drawing.detail)
+    total = sizes.pop(options.detail)
     if total < LARGE:
         return []
     less = [f"--detail {detail} about {_size(size)}" for detail, size in sizes.items()]
@@ -132,14 +138,15 @@ def write(
     lifecycles: Iterator[Lifecycles],
     target: str,
     force: bool,
-    drawing: Drawing,
+    options: Options,
+    max_size: int | None = None,
     beside: "OtherTrace | None" = None,
 ) -> Result:
     """Write the windows to `target` (`-`: standard output), or to parts if a size is given."""
-    if drawing.max_size is not None and target != "-":
-        return _write_parts(source, lifecycles, target, force, drawing)
+    if max_size is not None and target != "-":
+        return _write_parts(source, lifecycles, target, force, options, max_size)
     result, summary = written(
-        target, force, lambda out: write_stream(source, lifecycles, out, drawing, beside)
+        target, force, lambda out: write_stream(source, lifecycles, out, options, beside)
     )
     if result.path is None:
         return result
@@ -159,55 +166,59 @@ def write_stream(
     source: Opened,
     lifecycles: Iterator[Lifecycles],
     out: BinaryIO,
-    drawing: Drawing,
+    options: Options,
     beside: "OtherTrace | None" = None,
 ) -> PerfettoSummary:
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
     trace = source.trace
-    lifecycles = announced(source, lifecycles, drawing)
-    how = _converter_arguments(source, drawing)
+    lifecycles = announced(source, lifecycles, options)
+    how = _converter_arguments(source, options)
     if beside is None:
-        windows, blame = blamed(lifecycles, trace, drawing)
+        windows, blame = blamed(lifecycles, trace, options)
         return perfetto.convert(windows, trace.context, out, blame=blame, **how)
     aligned = map(beside.joined.alignment.lifecycles, lifecycles)
-    windows, how["blame"] = blamed(aligned, trace, drawing)
+    windows, how["blame"] = blamed(aligned, trace, options)
     place = beside.placed(Place.alone(trace.context))
     return beside.written(
-        out, drawing, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
+        out, options, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
     )
 
 
 def blamed(
-    windows: Iterator[Lifecycles], trace: Trace, drawing: Drawing
+    windows: Iterator[Lifecycles], trace: Trace, options: Options
 ) -> tuple[Iterator[Lifecycles], Timeline | None]:
-    if not drawing.detail.requests:
+    if not options.detail.requests:
         return windows, None
     timeline = Timeline(trace.context)
     return timeline.watching(windows), timeline
 
 
-def _converter_arguments(source: Opened, drawing: Drawing) -> dict[str, Any]:
+def _converter_arguments(source: Opened, options: Options) -> dict[str, Any]:
     trace = source.trace
     facts = source.cut.facts(trace)
-    if drawing.detail != Detail.STANDARD:
-        facts["detail"] = str(drawing.detail)
+    if options.detail != Detail.STANDARD:
+        facts["detail"] = str(options.detail)
     return {
         "stacks": trace.stacks,
         "facts": facts,
         "to_end": trace.span is not None,
-        "options": drawing.options,
+        "options": options,
     }
 
 
 def _write_parts(
-    source: Opened, lifecycles: Iterator[Lifecycles], target: str, force: bool, drawing: Drawing
+    source: Opened,
+    lifecycles: Iterator[Lifecycles],
+    target: str,
+    force: bool,
+    options: Options,
+    limit: int,
 ) -> Result:
-    """Write to files of about `drawing.max_size` bytes; one window's packets may be more."""
+    """Write to files of about `limit` bytes; one window's packets may be more."""
     from biotrail.converters.outputs.perfetto.convert import convert_parts
 
     paths: list[Path] = []
-    limit = drawing.max_size or 0
     with ExitStack() as files:
 
         def opened(number: int) -> BinaryIO:
@@ -216,7 +227,7 @@ def _write_parts(
             paths.append(path)
             return files.enter_context(compressing.compressed(stream, path))
 
-        how = _converter_arguments(source, drawing)
+        how = _converter_arguments(source, options)
         parts = convert_parts(lifecycles, source.trace.context, opened, limit, **how)
     sizes = [os.stat(path).st_size for path in paths]
     notes = [f"  {path} ({units.size(size)})" for path, size in zip(paths, sizes, strict=True)]
@@ -227,6 +238,12 @@ def _write_parts(
     if part_path(target, len(paths) + 1).exists():
         notes.append(f"  {part_path(target, len(paths) + 1)} is of an earlier conversion")
     return Result(paths[0], sum(sizes), parts=len(paths), notes=tuple(notes))
+
+
+def window_events(max_size: int) -> int:
+    """Return the events per window with which a part, which ends with a window, fits."""
+    wanted = max_size // _WINDOWS_PER_PART // _BYTES_PER_EVENT
+    return min(max(wanted, 100), WINDOW_EVENTS)
 
 
 def part_path(target: str, number: int) -> Path:

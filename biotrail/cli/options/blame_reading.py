@@ -8,7 +8,6 @@ from typing import Any
 from biotrail.cli.options.cuts import Cut
 from biotrail.converters.analysis.blame.blame import BlameOptions, Course, First, Second, close
 from biotrail.converters.analysis.blame.tree import Blamed
-from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.pipeline import Trace
 from biotrail.text.progress import progress
@@ -32,7 +31,7 @@ class Blaming:
 
     def watch(self, trace: Trace, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows of a reading of `trace`, once each was seen here."""
-        self._first = self._new_first(trace)
+        self._first = First(trace.context, self._cut.choice(trace.context), self._options)
         yield from self._first.watch(windows)
 
     def finish(
@@ -51,11 +50,8 @@ class Blaming:
         first = self._first or self._first_pass()
         if (paused := first.again) is not None:  # its periods are known at their ends only
             first = self._first_pass(paused)
-        known = first.close()
         trace = self._cut.limited(self._again())
-        second = Second(
-            trace.context, self._cut.choice(trace.context), self._options, known, course
-        )
+        second = Second(trace.context, self._cut.choice(trace.context), first, course)
         with self._reading(trace, "blaming") as windows:
             every = second.watch(windows)
             if use is not None:
@@ -66,18 +62,12 @@ class Blaming:
 
     def _first_pass(self, paused: Sequence[Mapping[str, Any]] = ()) -> First:
         trace = self._cut.limited(self._again())
-        first = self._new_first(trace, paused)
+        first = First(trace.context, self._cut.choice(trace.context), self._options, paused)
         with self._reading(trace, "learning") as windows:
             for window in first.watch(windows):
                 del window
         first.choice.check(first.company.devices)
         return first
-
-    def _new_first(self, trace: Trace, paused: Sequence[Mapping[str, Any]] = ()) -> First:
-        """Return a first pass without windows. Raises ConversionError: the log lacks parties."""
-        for by in self._options.by:
-            check_recorded(by, trace.context)
-        return First(trace.context, self._cut.choice(trace.context), self._options, paused)
 
     def _reading(self, trace: Trace, what: str) -> AbstractContextManager[Iterator[Lifecycles]]:
         return progress(trace, what) if self._shown else nullcontext(trace.lifecycles())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from biotrail.cli.options.gathering import Decorator, made_of
-from biotrail.cli.options.opening import USUAL, Reading, opening
+from biotrail.cli.options.opening import USUAL, Reading, opener
 from biotrail.cli.options.task_options import named_options
 from biotrail.converters.analysis.choosing.choosing import (
     ANYBODY,
@@ -256,7 +256,7 @@ def read_lines(trace: Trace) -> list[str]:
 
 @contextmanager
 def opened(log: str, cut: Cut, reading: Reading = USUAL) -> Iterator[Opened]:
-    with opening(log, reading, cut.needs_file()) as again:
+    with opener(log, reading, twice=cut.needs_file()) as again:
         yield cut_of(again, cut)
 
 

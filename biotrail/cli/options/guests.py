@@ -49,8 +49,8 @@ class GuestOf:
         """Read the guest's recording and its host's, and join them; None: no guest is asked for."""
         if self.guest_of is None:
             return None
+        from biotrail.converters.analysis.guests.disk_requests import read_mapping
         from biotrail.converters.analysis.guests.guest import join
-        from biotrail.converters.analysis.guests.image import read_mapping
 
         if len(recordings) != 2:
             raise click.UsageError("--guest-of joins two recordings: GUEST.biotrail HOST.biotrail")

@@ -111,10 +111,10 @@ def _standard_input() -> BinaryIO:
 
 
 @contextmanager
-def opening(log: str, reading: Reading, twice: bool) -> Iterator[Callable[[], Trace]]:
-    """Yield a function that opens a log from its beginning; only once if it is a pipe's.
+def opener(log: str, reading: Reading, *, twice: bool) -> Iterator[Callable[[], Trace]]:
+    """Yield a function that opens the log's trace; with `twice` each time from its beginning.
 
-    twice: it may be called again: a pipe is copied to an unnamed temporary file.
+    For that a pipe's contents, or those of `-`, are kept in an unnamed temporary file.
     """
     if not twice or (log != "-" and not is_pipe(log)):
         yield lambda: reading.trace(open_log(log))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from biotrail.cli.options.opening import USUAL, Reading, open_log, opening
+from biotrail.cli.options.opening import USUAL, Reading, open_log, opener
 from biotrail.converters.inputs.beginning import is_url
 from biotrail.converters.inputs.log import Source
 from biotrail.converters.inputs.opening import open_source
@@ -134,7 +134,7 @@ def recordings(
     """Yield the recordings in the logs. twice: whether `again` is called more than once."""
     logs = meant(logs)
     if len(logs) == 1:
-        with opening(logs[0], reading, twice) as again:
+        with opener(logs[0], reading, twice=twice) as again:
             yield [InputRecording("", list(logs), again)]
     else:
         found = open_recordings(logs, reading)

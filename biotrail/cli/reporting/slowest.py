@@ -108,7 +108,7 @@ def as_dict(slowest: Slowest | SlowestCalls) -> dict[str, Any]:
             row["time"] = trace.context.wall_clock(row["call"]["entry_ns"])
             for io in (*row["bios"], *row["journal"]):
                 del io["dev"], io["part"]
-        chosen["all_calls"] = slowest.wanted.every
+        chosen["all_calls"] = wanted.every_call
         made |= {"calls_until_ns": trace.context.calls_timed_until, "calls": rows}
     return {
         "format": FORMAT,

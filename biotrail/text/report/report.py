@@ -102,7 +102,21 @@ def parts(
         lines = [left_out(more, "group")] if more else []
         yield with_lines(made, [*lines, *recorder_lines(shown)])
     else:
-        yield from _lists(report, width, most)
+        nothing_known = []  # titles of tables whose only group is not known
+        for title, word, groups in (
+            ("Processes", "process", report.processes),
+            ("Cgroups", "cgroup", report.cgroups),
+            ("Files", "file", report.files),
+            ("CPUs, by where I/O was queued", "cpu", report.cpus),
+        ):
+            if len(groups) == 1 and all(value is None for value in groups[0].name.values()):
+                nothing_known.append(title)
+            elif groups:
+                named = word == "cgroup" and any(cgroup_words(one.name) for one in groups)
+                fields = (*FIELDS[word], "is") if named else FIELDS[word]
+                yield _list(title, fields, groups, width, most)
+        if nothing_known:
+            yield block([f"not known of any bio in the log: {'; '.join(nothing_known)}"])
     if report.intervals:
         most = MOST_LINES if limit is None else limit
         yield _intervals(report, width, most, order or Order.COUNT)
@@ -203,25 +217,6 @@ def operations(
 
 def processes(report: Report, width: int) -> RenderableType:
     return _list("Processes", FIELDS["process"], report.processes, width, MOST_ROWS)
-
-
-def _lists(report: Report, width: int, limit: int) -> Iterator[RenderableType]:
-    """Yield the tables of groups; those whose only group is not known are named in a line."""
-    nothing_known = []
-    for title, word, groups in (
-        ("Processes", "process", report.processes),
-        ("Cgroups", "cgroup", report.cgroups),
-        ("Files", "file", report.files),
-        ("CPUs, by where I/O was queued", "cpu", report.cpus),
-    ):
-        if len(groups) == 1 and all(value is None for value in groups[0].name.values()):
-            nothing_known.append(title)
-        elif groups:
-            named = word == "cgroup" and any(cgroup_words(one.name) for one in groups)
-            fields = (*FIELDS[word], "is") if named else FIELDS[word]
-            yield _list(title, fields, groups, width, limit)
-    if nothing_known:
-        yield block([f"not known of any bio in the log: {'; '.join(nothing_known)}"])
 
 
 def _list(

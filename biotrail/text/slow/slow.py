@@ -4,10 +4,10 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from rich.console import RenderableType
 
-from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import IO, HeldBack, RequestFacts
 from biotrail.converters.analysis.slow.slow import Counts, Slowest, SlowestPairs, SlowIO, Step
 from biotrail.converters.analysis.slow.surroundings import BioCounts, QueueState
@@ -23,6 +23,9 @@ from biotrail.text.columns import block, columns_of, console, table
 from biotrail.text.printing import Styled, styled
 from biotrail.text.report.path import limit_text
 from biotrail.text.sites.tree import life_lines
+
+if TYPE_CHECKING:  # imported where a guest is asked for
+    from biotrail.converters.analysis.guests.figures import Side
 
 # Show as text what a device did while one of its I/Os waited.
 
@@ -469,7 +472,7 @@ def _one(trace: Trace, place: int, slow: SlowIO, verbose: bool, above: str) -> I
     yield from family_lines(slow, verbose)
 
 
-def _side(side: Side) -> str:
+def _side(side: "Side") -> str:
     if side.reason:
         return f"    host: no I/O: {side.reason}"
     if not side.stages_ns:

@@ -28,7 +28,6 @@ from biotrail.converters.analysis.blame.bases import (
 )
 from biotrail.converters.analysis.blame.calls import CallBlame
 from biotrail.converters.analysis.blame.company import (
-    AwaitedCommits,
     Batch,
     Company,
     Ios,
@@ -37,13 +36,14 @@ from biotrail.converters.analysis.blame.company import (
     everybody_recorded,
     others_work,
 )
-from biotrail.converters.analysis.blame.experiment import Periods, Suspect, Trial, suspect_of
+from biotrail.converters.analysis.blame.experiment import RUNNING, Periods, Trial, experiment_of
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.blame.tree import (
     BASES,
     OTHERS,
     Blamed,
     CallVictim,
+    Experiment,
     Kind,
     Part,
     Victim,
@@ -51,6 +51,7 @@ from biotrail.converters.analysis.blame.tree import (
     parts_of,
 )
 from biotrail.converters.analysis.choosing.choosing import Choice, matches
+from biotrail.converters.analysis.distributions.keys import check_recorded
 from biotrail.converters.analysis.distributions.sketch import Distribution, buckets_of, sum_by
 from biotrail.converters.analysis.figures import as_row
 from biotrail.converters.events.context import Context
@@ -131,7 +132,9 @@ def names_of(
     of_pair: Counter[tuple[str, str]] = Counter()
     for pair, ns in had.items():
         of_pair[of_code[pair]] += ns
-    _check(options.culprits, sorted({name for _, name in of_pair}), "had a device", options.by[1])
+    if options.culprits:
+        names = sorted({name for _, name in of_pair})
+        _check(options.culprits, names, "had a device", options.by[1])
     order = sorted(
         of_pair,
         key=lambda pair: (
@@ -269,33 +272,38 @@ class First:
         options: BlameOptions,
         paused: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """paused: the notes of an experiment, which stand behind what they speak of."""
+        """Raises ConversionError if the log lacks parties.
+
+        paused: the notes of an experiment, which stand behind what they speak of.
+        """
+        for by in options.by:
+            check_recorded(by, context)
         self.context, self.choice, self.options = context, choice, options
         self.company = Company(context, choice, options.by)
-        self._paused = list(paused)
+        self.paused = list(paused)
         self.periods = Periods(paused) if paused else None
         """Of the experiment, whose running periods alone are blamed; None: there was none."""
         self.learner = Learner()
         self.waiters = Waiters(self.company.by)
         self.blocks = Steps(BLOCK_NS, MOST_BLOCKS)
-        self._waited, self._had = Counter[int](), Counter[tuple[int, int]]()
+        self.waited, self.had = Counter[int](), Counter[tuple[int, int]]()
         """As of `names_of`."""
-        self._doing, self._of_class = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
+        self.doing, self.of_class = Counter[tuple[int, int]](), Counter[tuple[int, int]]()
         """(code of the culprit, class) → ns with a device, (code of the victim, class) → ns."""
-        self._tasks: Tasks | None = None
+        self.tasks: Tasks | None = None
 
     @property
     def again(self) -> list[dict[str, Any]] | None:
         """Notes of an experiment with which a new pass has to begin, after this one; None: none."""
         paused = self.context.paused
-        return None if paused == self._paused else list(paused)
+        return None if paused == self.paused else list(paused)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows, once each was taken in."""
         for window in windows:
             self._use(self.company.add(window))
             self.waiters.add(window)
-            self._tasks = window.tasks
+            self.tasks = window.tasks
             yield window
             del window
         self._use(self.company.add(None))
@@ -305,53 +313,28 @@ class First:
             return
         ios = batch.ios
         self.blocks.reach(ios.queue)
-        runs = None if self.periods is None else self.periods.running(ios.queue)
+        runs = None if self.periods is None else self.periods.of(ios.queue)[1] == RUNNING
         chosen = ios.take(ios.chosen if runs is None else ios.chosen & runs)
         took, served = chosen.complete - chosen.queue, ios.complete - ios.issue
-        count_up(self._waited, (chosen.victim,), took)
-        count_up(self._of_class, (chosen.victim, chosen.kind), took)
-        count_up(self._had, (ios.victim, ios.culprit), served)
-        count_up(self._doing, (ios.culprit, ios.kind), served)
+        count_up(self.waited, (chosen.victim,), took)
+        count_up(self.of_class, (chosen.victim, chosen.kind), took)
+        count_up(self.had, (ios.victim, ios.culprit), served)
+        count_up(self.doing, (ios.culprit, ios.kind), served)
         self.learner.add(batch, runs)
 
-    def close(self) -> "Learned":
-        by = self.company.by
-        suspect = self._suspect() if self.periods is not None else None
-        suspects = suspect.parties if suspect else ()
-        names = names_of(by, self.options, self._waited, self._had, suspects)
-        rows = Counter[tuple[int, int]]()
-        for (victim, kind), ns in self._of_class.items():
-            row = names.row_of.get(victim, NEVER)
-            if row >= 0:
-                rows[row, kind] += ns
-        doing: dict[str, Counter[int]] = {}
-        for (culprit, kind), ns in self._doing.items():
-            doing.setdefault(by[1].name(culprit), Counter())[kind] += ns
-        bases = Bases(self.learner.stretches)
-        self.learner.update(bases, self.learner.every)
-        return Learned(
-            bases=bases,
-            names=names,
-            pairs=sorted(rows, key=lambda pair: (-rows[pair], pair))[:MOST_PAIRS],
-            long=Served.concatenate(self.company.long or [Served.none()]),
-            blocks=self.blocks,
-            doing=doing,
-            commits=self.waiters.close(),
-            periods=self.periods,
-            suspect=suspect,
-        )
 
-    def _suspect(self) -> Suspect:
-        by, note = self.company.by[1], self._paused[0]
-        its: set[int] = set()
-        shared: set[int] = set()
-        if by.of_writers and self._tasks is not None:
-            pids = {int(pid) for one in self._paused for pid in one.get("pids", [])}
-            its, shared = by.suspects(self._tasks, pids, str(note.get("cgroup", "")))
-        had: Counter[tuple[str, bool]] = Counter()
-        for (_, culprit), ns in self._had.items():
-            had[by.name(culprit), culprit in its] += ns
-        return suspect_of(self._paused, had, {by.name(code) for code in shared}, by.of_writers)
+def _experiment(first: First) -> Experiment:
+    """Return what is known before the second pass: who the suspect is, as a culprit."""
+    by = first.company.by[1]
+    its: set[int] = set()
+    shared: set[int] = set()
+    if by.of_writers and first.tasks is not None:
+        pids = {int(pid) for one in first.paused for pid in one.get("pids", [])}
+        its, shared = by.suspects(first.tasks, pids, str(first.paused[0].get("cgroup", "")))
+    had: Counter[tuple[str, bool]] = Counter()
+    for (_, culprit), ns in first.had.items():
+        had[by.name(culprit), culprit in its] += ns
+    return experiment_of(first.paused, had, {by.name(code) for code in shared}, by.of_writers)
 
 
 def _check(wanted: tuple[str, ...], names: list[str], did: str, by: str) -> None:
@@ -373,19 +356,6 @@ def count_up(into: Counter, codes: tuple[I64, ...], ns: I64) -> None:  # type: i
 
 
 @dataclass
-class Learned:
-    bases: Bases
-    names: Names
-    pairs: list[tuple[int, int]]
-    long: Served
-    blocks: Steps
-    doing: dict[str, Counter[int]]
-    commits: AwaitedCommits
-    periods: Periods | None
-    suspect: Suspect | None
-
-
-@dataclass
 class Course:
     """Sums by slot of time, of I/Os that ended in it."""
 
@@ -403,19 +373,34 @@ class Second:
     """The second pass: who waited for whom."""
 
     def __init__(
-        self,
-        context: Context,
-        choice: Choice,
-        options: BlameOptions,
-        learned: Learned,
-        course: Course | None = None,
+        self, context: Context, choice: Choice, first: First, course: Course | None = None
     ) -> None:
-        self.context, self.options, self.learned = context, options, learned
-        self.company = Company(context, choice, options.by, learned.long, learned.commits)
-        pairs = MOST_BLOCKS * max(len(learned.pairs), 1)
-        self.sums = Shares(self.company, learned.bases, learned.names, _BUCKETS, pairs)
-        """`factors` are by block and pair of `learned`: (blocks * pairs, slots, 4)."""
-        rows, classes = len(self.sums.ios), max(learned.bases.of_log, default=-1) + 1
+        """first: the first pass, over all windows."""
+        self.context, self.options, self.blocks = context, first.options, first.blocks
+        self.experiment = None if first.periods is None else _experiment(first)
+        suspects = self.experiment.parties if self.experiment else ()
+        by, learner = first.company.by, first.learner
+        self.names = names_of(by, self.options, first.waited, first.had, suspects)
+        self.bases = Bases(learner.stretches)
+        learner.update(self.bases, learner.every)
+        of_row = Counter[tuple[int, int]]()
+        for (victim, kind), ns in first.of_class.items():
+            row = self.names.row_of.get(victim, NEVER)
+            if row >= 0:
+                of_row[row, kind] += ns
+        self.pairs = sorted(of_row, key=lambda pair: (-of_row[pair], pair))[:MOST_PAIRS]
+        """(row of the victim, class) of which the bootstrap draws."""
+        self.doing: dict[str, Counter[int]] = {}
+        """Culprit → class → ns with a device."""
+        for (culprit, kind), ns in first.doing.items():
+            self.doing.setdefault(by[1].name(culprit), Counter())[kind] += ns
+        long = Served.concatenate(first.company.long or [Served.none()])
+        self.company = Company(context, choice, self.options.by, long, first.waiters.close())
+        self.sums = Shares(
+            self.company, self.bases, self.names, _BUCKETS, MOST_BLOCKS * max(len(self.pairs), 1)
+        )
+        """`factors` are by block and pair: (blocks * pairs, slots, 4)."""
+        rows, classes = len(self.sums.ios), max(self.bases.of_log, default=-1) + 1
         self.block_ios, self.block_ns = np.zeros((2, MOST_BLOCKS, rows), np.int64)
         self.block_bases = np.zeros((MOST_BLOCKS, classes, 2, 2), np.int64)
         """(blocks, classes, 2 parts, 2): number and ns of what counts for bases."""
@@ -423,15 +408,13 @@ class Second:
         if course is not None:
             course.cells = np.zeros((course.slots, *self.sums.cells.shape), np.int64)
             course.ios = np.zeros((course.slots, rows), np.int64)
-        self._pair_of = {pair: place for place, pair in enumerate(learned.pairs)}
-        self.trial = None if learned.periods is None else Trial(learned.periods, rows)
-        self.left_out = 0
-        """I/Os asked for that are in none of the experiment's running periods."""
+        self._pair_of = {row << 31 | kind: place for place, (row, kind) in enumerate(self.pairs)}
+        self.trial = None if first.periods is None else Trial(first.periods, rows)
         self.calls: CallBlame | None = None
         """None: the log has no timed calls, or I/Os are chosen by what calls do not have."""
-        by, whole = self.company.by[0], choice.all or choice.by_thread_alone
-        if "time" in context.path_parts and whole and by.of_writers:
-            self.calls = CallBlame(context, by, len(learned.names.slots), self.trial)
+        victims, whole = by[0], choice.all or choice.by_thread_alone
+        if "time" in context.path_parts and whole and victims.of_writers:
+            self.calls = CallBlame(context, self.company.by[0], len(self.names.slots), self.trial)
 
     def watch(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
         """Yield all windows, once each was taken in."""
@@ -446,15 +429,13 @@ class Second:
     def _use(self, batch: Batch | None) -> None:
         if batch is None:
             return
-        ios, names = batch.ios, self.learned.names
-        slot, weight = work_of(names, self.learned.bases, batch.served)
+        ios, names = batch.ios, self.names
+        slot, weight = work_of(names, self.bases, batch.served)
         row = looked_up(names.row_of, ios.victim, NEVER)
         row[~ios.chosen] = NEVER
         runs = np.ones(len(ios), np.bool_)
         if self.trial is not None:
-            runs = self.trial.periods.running(ios.queue)
-            self.trial.add_ios(ios.queue, row, ios.complete - ios.queue)
-            self.left_out += int((~runs & (row >= 0)).sum())
+            runs = self.trial.add_ios(ios.queue, row, ios.complete - ios.queue)
             row[~runs] = NEVER
         # Calls wait for I/O of all, also for what began while the suspect stood.
         rows = np.flatnonzero(runs) if self.calls is None else np.arange(len(ios))
@@ -465,7 +446,7 @@ class Second:
 
     def _share(self, ios: Ios, row: I64, runs: Bool, queue: I64, device: I64) -> None:
         """row: of the victims; runs: whether I/Os count for bases; queue, device: others' work."""
-        sums, bases, blocks = self.sums, self.learned.bases, self.learned.blocks
+        sums, bases, blocks = self.sums, self.bases, self.blocks
         times = np.stack([ios.issue - ios.queue, ios.complete - ios.issue])
         block = ios.queue // blocks.width - blocks.first // blocks.width
         alone = np.stack([(queue <= 0).all(axis=1), (device <= 0).all(axis=1)])
@@ -484,10 +465,8 @@ class Second:
         if not len(ios):
             return
         victim = np.where(row >= 0, row, len(sums.ios) - 1)
-        found, _, place = distinct_values(victim << 31 | ios.kind)
-        of = [self._pair_of.get((p >> 31, p & (1 << 31) - 1), NEVER) for p in found.tolist()]
-        pair = np.array(of, np.int64)[place]
-        pair = np.where(pair >= 0, block * max(len(self.learned.pairs), 1) + pair, NEVER)
+        pair = looked_up(self._pair_of, victim << 31 | ios.kind, NEVER)
+        pair = np.where(pair >= 0, block * max(len(self.pairs), 1) + pair, NEVER)
         cells = sums.add(ios, row, queue, device, pair)
         at, shape = block * len(sums.ios) + victim, self.block_ios.shape
         self.block_ios += np.bincount(at, minlength=self.block_ios.size).reshape(shape)
@@ -507,9 +486,7 @@ class Second:
 
 def distribution(counts: I64) -> Distribution:
     seen = np.flatnonzero(counts)
-    if not len(seen):
-        return Distribution()
-    return Distribution.of_counts(0, 0, FAR, _FIRST_BUCKET, counts)
+    return Distribution.of_rows(0, 0, FAR, seen + _FIRST_BUCKET, counts[seen])
 
 
 # From sums to what is told: parts of each victim's time, and what would be without a culprit.
@@ -529,9 +506,9 @@ _SEED = 1
 
 
 def close(second: Second) -> Blamed:
-    learned, sums, counts = second.learned, second.sums, second.company.counts
+    sums, counts = second.sums, second.company.counts
     drawn = _Draws(second)
-    others = len(learned.names.victims) - 1
+    others = len(second.names.victims) - 1
     order = np.argsort(-sums.cells.sum(axis=1)[:others], kind="stable").tolist()
     rows = [row for row in [*order, others] if sums.ios[row]]
     victims = [_victim(second, drawn, row) for row in rows]
@@ -540,13 +517,12 @@ def close(second: Second) -> Blamed:
     if second.calls is not None:
         second.calls.settle(FAR, None, np.zeros(0, np.int64), np.zeros(0, np.int64))
         calls = second.calls.close(
-            learned.names.slots, lambda name: not wanted or matches(name, wanted)
+            second.names.slots, lambda name: not wanted or matches(name, wanted)
         )
-    experiment = None
-    if second.trial is not None and learned.suspect is not None:
+    if second.trial is not None and second.experiment is not None:
         of_rows = [one for one in zip(rows, victims, strict=True) if one[0] != others]
         name_of = (lambda *_: ("", "")) if second.calls is None else second.calls.names
-        experiment = second.trial.close(learned.suspect, of_rows, calls, name_of, second.left_out)
+        second.trial.close(second.experiment, of_rows, calls, name_of)
     context = second.context
     return as_row(
         Blamed,
@@ -556,15 +532,15 @@ def close(second: Second) -> Blamed:
         victims=victims,
         calls=calls,
         named=everybody_recorded(context),
-        stretch_ns=learned.bases.stretches.width,
+        stretch_ns=second.bases.stretches.width,
         based=dict(sums.based),
         shared=sorted(context.device_name(dev) for dev in sums.shared),
-        experiment=experiment,
+        experiment=second.experiment,
     )
 
 
 def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
-    names, waited = second.learned.names, second.sums.row(row)
+    names, waited = second.names, second.sums.row(row)
     own = names.own[row].astype(bool)
     free = second.sums.free[row]
     found = as_row(
@@ -584,7 +560,7 @@ def _victim(second: Second, drawn: "_Draws", row: int) -> Victim:
             slot for slot, (_, name) in enumerate(names.slots) if name == culprit and not own[slot]
         ]
         ops: Counter[str] = Counter()
-        for kind, spent in second.learned.doing.get(culprit, Counter()).items():
+        for kind, spent in second.doing.get(culprit, Counter()).items():
             ops[second.context.op_name(keys[kind] >> 8 & OP_MASK)] += spent
         found.doing[culprit] = max(ops, key=lambda name: (ops[name], name), default="I/O")
         without = drawn.without(row, culprit, slots, ns)
@@ -601,7 +577,7 @@ def by_slot(second: Second, course: Course) -> "BlameSlots":
     """A part whose sum over all slots is negative is the device's, or own service, in each slot."""
     from biotrail.converters.analysis.distributions.slots import BlameSlots
 
-    names = second.learned.names
+    names = second.names
     found = BlameSlots(second.options.by[0])
     for row, victim in enumerate(names.victims):
         cells, ios = course.cells[:, row], course.ios[:, row]
@@ -629,32 +605,32 @@ def by_slot(second: Second, course: Course) -> "BlameSlots":
 
 class _Draws:
     def __init__(self, second: Second) -> None:
-        learned = second.learned
+        bases = second.bases
         self._second = second
         has_io = second.block_ios.any(axis=1) | second.block_bases.any(axis=(1, 2, 3))
         self._blocks = np.flatnonzero(has_io)
         count = len(self._blocks)
         self.enough = count >= _LEAST_BLOCKS
-        self._pairs = max(len(learned.pairs), 1)
+        self._pairs = max(len(second.pairs), 1)
         draws = np.random.default_rng(_SEED)
         times = draws.multinomial(count, np.full(max(count, 1), 1 / max(count, 1)), size=_DRAWS)
         self._times = times.astype(np.float64) if self.enough else np.zeros((0, count))
-        width = learned.blocks.width
-        begin = (self._blocks + learned.blocks.first // width) * width
-        stretch = begin // learned.bases.stretches.width
+        width = second.blocks.width
+        begin = (self._blocks + second.blocks.first // width) * width
+        stretch = begin // bases.stretches.width
         stretches, stretch_of = np.unique(stretch, return_inverse=True)
         self._bases: dict[int, NDArray[np.float64]] = {}
         """Class → (draws, blocks, 2 parts), ns."""
-        for kind in {kind for _, kind in learned.pairs}:
+        for kind in {kind for _, kind in second.pairs}:
             given = second.block_bases[self._blocks, kind].astype(np.float64)
             found = np.empty((len(self._times), count, 2))
             for part in (QUEUE, DEVICE):
                 number, ns = self._times @ given[:, part, 0], self._times @ given[:, part, 1]
-                base = learned.bases.of_log[kind][part][0]
+                base = bases.of_log[kind][part][0]
                 whole = np.where(number > 0, ns / np.maximum(number, 1), base)
                 found[:, :, part] = whole[:, None]
                 for place, step in enumerate(stretches.tolist()):
-                    if (kind, step, part) in learned.bases.of_stretch:
+                    if (kind, step, part) in bases.of_stretch:
                         mine = stretch_of.reshape(-1) == place
                         number = self._times[:, mine] @ given[mine, part, 0]
                         ns = self._times[:, mine] @ given[mine, part, 1]
@@ -664,13 +640,13 @@ class _Draws:
 
     def without(self, row: int, culprit: str, slots: list[int], wait_ns: int) -> Without | None:
         """None: too few were without company. wait_ns: waited behind the culprit's I/O."""
-        second, learned = self._second, self._second.learned
-        sums, bases = second.sums, learned.bases
+        second = self._second
+        sums, bases = second.sums, second.bases
         shape = (-1, self._pairs, *sums.factors.shape[1:])
         factors = sums.factors.reshape(shape)[self._blocks][:, :, slots].sum(axis=2)
         blamed = np.zeros(len(self._times))
         by_class: dict[int, float] = {}
-        for place, (victim, kind) in enumerate(learned.pairs):
+        for place, (victim, kind) in enumerate(second.pairs):
             if victim != row:
                 continue
             mine = factors[:, place]  # (blocks, 4)

@@ -25,7 +25,7 @@ from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.calls.reason_rules import WaitReason
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct, distinct_values
-from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
+from biotrail.converters.events.path_tables import Calls, Commits, Waits
 from biotrail.converters.events.tables import FAR, I64, NEVER, Lifecycles, Tasks, WaitCause
 from biotrail.converters.events.tasks import by_threads
 from biotrail.converters.lifecycles.purposes import JOURNAL_THREADS
@@ -126,29 +126,24 @@ class CallBlame:
 
     def add(self, window: Lifecycles) -> int:
         """Return the earliest time (ns) of which requests are still needed."""
-        if window.path is not None:
-            self._take(window, window.path)
+        if (path := window.path) is not None:
+            calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
+            if self._trial is not None:
+                calls = calls.take(self._trial.add_calls(calls))
+            calls = calls.take((calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0))
+            waits = path.waits.take(path.waits.cause == WaitCause.OTHER_IO)
+            self._calls.append((calls, waits))
+            self._tasks = window.tasks
+            self._commits = Commits.concatenate([self._commits, path.commits])
+            # When journals' threads were ready to run, without a CPU.
+            rows = np.flatnonzero(by_threads(JOURNAL_THREADS, path.waits.task, window.tasks))
+            ready = path.waits.take(rows)
+            new = np.stack([ready.tid.astype(np.int64), ready.woken, ready.run], axis=1)
+            self._ready = np.concatenate([self._ready, new])
+            held = path.held.take((path.held.entry != NEVER) & (path.held.held != NEVER))
+            self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
         began = self._commits.flushing
         return int(began[began != NEVER].min(initial=FAR))
-
-    def _take(self, window: Lifecycles, path: PathTables) -> None:
-        calls = path.calls.take((path.calls.entry != NEVER) & ~path.calls.own)
-        if self._trial is not None:
-            self._trial.add_calls(calls)
-            calls = calls.take(self._trial.periods.running(calls.entry))
-        waited = (calls.own_io > 0) | (calls.other_io > 0) | (calls.bios > 0)
-        calls = calls.take(waited)
-        waits = path.waits.take(path.waits.cause == WaitCause.OTHER_IO)
-        self._calls.append((calls, waits))
-        self._tasks = window.tasks
-        self._commits = Commits.concatenate([self._commits, path.commits])
-        # When journals' threads were ready to run, without a CPU.
-        rows = np.flatnonzero(by_threads(JOURNAL_THREADS, path.waits.task, window.tasks))
-        ready = path.waits.take(rows)
-        new = np.stack([ready.tid.astype(np.int64), ready.woken, ready.run], axis=1)
-        self._ready = np.concatenate([self._ready, new])
-        held = path.held.take((path.held.entry != NEVER) & (path.held.held != NEVER))
-        self._held.add(held.tid.astype(np.int64), held.entry, held.held[:, None])
 
     def add_cells(self, ios: Ios, cells: I64) -> None:
         called = np.flatnonzero(ios.entry != NEVER)

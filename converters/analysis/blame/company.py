@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from biotrail.converters.analysis.blame import share_loops
 from biotrail.converters.analysis.blame.parties import Parties
 from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.distributions.samples import of_bios
-from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.analysis.distributions.samples import samples_of
+from biotrail.converters.calls.keys import rows_among, rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, looked_up
 from biotrail.converters.events.tables import (
@@ -323,7 +323,7 @@ class Company:
         window = window.with_own()
         bios = window.bios
         self.devices.update(distinct_values(bios.dev)[0].tolist())
-        samples = of_bios(bios, window.bio_stages, self.context)
+        samples = samples_of(bios, window.bio_stages, self.context)
         by_victim, by_culprit = self.by
         victim = by_victim.codes(window, samples)
         culprit = victim if by_culprit is by_victim else by_culprit.codes(window, samples)
@@ -358,7 +358,17 @@ class Company:
         issue = np.where((bios.issue == NEVER) | (bios.issue < bios.queue), bios.queue, bios.issue)
         op_flush = flushes & (bios.bytes == 0)
         issue = np.where(op_flush | (issue > bios.complete), bios.queue, issue)
-        entry, tid, submitted = self._calls_of(window)
+        # The call that queued it: its entry, its thread, and whether another call reaps it.
+        entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
+        submitted = np.zeros(len(bios), np.bool_)
+        if window.path is not None and self._commits is not None:  # the first pass has no calls
+            row, there = rows_of(window.path.bios.number, bios.number)
+            entry[there] = window.path.bios.entry[row[there]]
+            submitted[there] = np.isin(window.path.bios.call[row[there]], list(self._submitting))
+            held = window.path.held
+            row, there = rows_of(held.number, bios.number)
+            there &= held.entry[row] != NEVER if len(held) else False
+            entry[there], tid[there] = held.entry[row[there]], held.tid[row[there]]
         ios = Ios(
             bios.number, bios.dev.astype(np.int64), victim, culprit, kind, bios.queue, issue,
             np.maximum(bios.complete, bios.queue), flushes, chosen, tid[top], entry[top],
@@ -375,21 +385,6 @@ class Company:
             )
         )  # fmt: skip
         self._pieces.append(Pieces(alone.number, alone.number))
-
-    def _calls_of(self, window: Lifecycles) -> tuple[I64, I64, Bool]:
-        """Return (entry of the call, thread, whether another call reaps it) of each bio."""
-        bios = window.bios
-        entry, tid = np.full(len(bios), NEVER), bios.tid.astype(np.int64)
-        submitted = np.zeros(len(bios), np.bool_)
-        if window.path is not None and self._commits is not None:  # the first pass has no calls
-            row, there = rows_of(window.path.bios.number, bios.number)
-            entry[there] = window.path.bios.entry[row[there]]
-            submitted[there] = np.isin(window.path.bios.call[row[there]], list(self._submitting))
-            held = window.path.held
-            row, there = rows_of(held.number, bios.number)
-            there &= held.entry[row] != NEVER if len(held) else False
-            entry[there], tid[there] = held.entry[row[there]], held.tid[row[there]]
-        return entry, tid, submitted
 
     def _requests(self, window: Lifecycles, victim: I64, culprit: I64) -> Served:
         bios, requests = window.bios, window.requests
@@ -504,8 +499,8 @@ def others_work(
                 )
             asked = asked[~ios.flushes[mine[asked // 3]]]  # flushes are a part of what flushes
         # A bio's own requests do not stand beside it.
-        bio, has_bio = _found(ios.number[mine], batch.pieces.bio)
-        request, has_request = _found(served.number[theirs], batch.pieces.request)
+        bio, has_bio = rows_among(ios.number[mine], batch.pieces.bio)
+        request, has_request = rows_among(served.number[theirs], batch.pieces.request)
         good = has_bio & has_request
         # Two pieces in one request are one.
         both = np.unique(bio[good] * len(served) + theirs[request[good]])
@@ -516,12 +511,3 @@ def others_work(
             place, slot[own], weight[own], served.issue[own], served.end[own], times, queue, device
         )
         yield mine, queue, device
-
-
-def _found(numbers: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return (row of each wanted number in `numbers`, whether it is there)."""
-    if (numbers[1:] > numbers[:-1]).all():
-        return rows_of(numbers, wanted)
-    order = np.argsort(numbers, kind="stable")
-    at, there = rows_of(numbers[order], wanted)
-    return order[at], there

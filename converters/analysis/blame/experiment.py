@@ -9,7 +9,6 @@ means, as blame's shares are of the mean; its interval rests on how blocks diffe
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -79,123 +78,117 @@ class Periods:
         block, state = (np.where(inside, of[at], NEVER) for of in (self._block, self._state))
         return block, state
 
-    def running(self, times: I64) -> Bool:
-        return np.asarray(self.of(times)[1] == RUNNING, np.bool_)
 
-
-@dataclass(frozen=True)
-class Suspect:
-    name: str
-    label: str
-    parties: tuple[str, ...]
-    """Names of the culprits that are the suspect, or mostly."""
-    with_others: tuple[str, ...]
-    """Those of them that others are called, too."""
-    idle: bool
-    """It had no I/O with a device, for which anybody could be blamed."""
-
-
-def suspect_of(
+def experiment_of(
     notes: Sequence[Mapping[str, Any]],
     had: Mapping[tuple[str, bool], int],
     shared: set[str],
     by_writer: bool,
-) -> Suspect:
-    """had: (culprit, whether it is the suspect's) → ns. shared: names of other processes, too."""
+) -> Experiment:
+    """Return the experiment without its truths.
+
+    had: (culprit, whether it is the suspect's) → ns. shared: names of other processes, too.
+    """
     parties = [
         name
         for (name, its), ns in had.items()
         if its and ns >= _MAINLY * (ns + had.get((name, False), 0)) > 0
     ]
-    return Suspect(
-        str(notes[0].get("name", "")),
-        str(notes[0].get("label", "")),
-        tuple(sorted(parties)),
-        tuple(sorted(one for one in parties if one in shared or had.get((one, False), 0))),
-        by_writer and not any(its for _, its in had),
+    return Experiment(
+        name=str(notes[0].get("name", "")),
+        label=str(notes[0].get("label", "")),
+        parties=tuple(sorted(parties)),
+        with_others=tuple(
+            sorted(one for one in parties if one in shared or had.get((one, False), 0))
+        ),
+        idle=by_writer and not any(its for _, its in had),
     )
 
 
 class Trial:
     def __init__(self, periods: Periods, rows: int) -> None:
-        self.periods = periods
+        self._periods = periods
+        self._left_out = 0
         self._ios = np.zeros((periods.blocks, 2, rows, 2), np.int64)
         self._calls: dict[tuple[int, int, bool], I64] = {}
         """(row of the thread, number of the call, whether foreign) → (blocks, 2, 3): count, ns, ns
         with a CPU or waiting for one."""
 
-    def add_ios(self, queue: I64, row: I64, ns: I64) -> None:
-        block, state = self.periods.of(queue)
+    def add_ios(self, queue: I64, row: I64, ns: I64) -> Bool:
+        """Return which of them are in the running periods. row: of the victim, or NEVER."""
+        block, state = self._periods.of(queue)
+        runs = np.asarray(state == RUNNING, np.bool_)
+        self._left_out += int((~runs & (row >= 0)).sum())
         rows = np.flatnonzero((state >= 0) & (row >= 0))
         at = block[rows], state[rows], row[rows]
         np.add.at(self._ios[..., _COUNT], at, 1)
         np.add.at(self._ios[..., _NS], at, ns[rows])
+        return runs
 
-    def add_calls(self, calls: Calls) -> None:
-        block, state = self.periods.of(calls.entry)
+    def add_calls(self, calls: Calls) -> Bool:
+        """Return which of them are in the running periods, by their entry."""
+        block, state = self._periods.of(calls.entry)
+        runs = np.asarray(state == RUNNING, np.bool_)
         rows = np.flatnonzero(state >= 0)
         calls, block, state = calls.take(rows), block[rows], state[rows]
         if not len(calls):
-            return
+            return runs
         number = calls.number.astype(np.int64) << 1 | calls.foreign
         keys, place = distinct(calls.task.astype(np.int64), number)
-        found = np.zeros((len(keys), self.periods.blocks, 2, 3), np.int64)
+        found = np.zeros((len(keys), self._periods.blocks, 2, 3), np.int64)
         ns, cpu = calls.exit - calls.entry, calls.running + calls.runnable
         for column, values in ((_COUNT, np.ones(len(calls), np.int64)), (_NS, ns), (_CPU, cpu)):
             np.add.at(found[..., column], (place, block, state), values)
         for (task, call), sums in zip(keys, found, strict=True):
             key = task, call >> 1, bool(call & 1)
             self._calls[key] = self._calls[key] + sums if key in self._calls else sums
+        return runs
 
     def close(
         self,
-        suspect: Suspect,
+        found: Experiment,
         victims: Sequence[tuple[int, Victim]],
         calls: Sequence[CallVictim],
         name_of: Callable[[int, int, bool], tuple[str, str]],
-        left_out: int,
-    ) -> Experiment:
-        """victims: by row. name_of: (row of the thread, number, foreign) → (party, call)."""
-        of_ios: list[Truth] = []
-        few = 0
+    ) -> None:
+        """Set the truths, and what they rest on.
+
+        victims: by row. name_of: (row of the thread, number, foreign) → (party, call).
+        """
+        found.periods, found.wanted = self._periods.blocks, self._periods.wanted
+        found.stood_ns, found.left_out = self._periods.stood_ns, self._left_out
         for row, victim in victims:
-            if victim.name in suspect.parties:
+            if victim.name in found.parties:
                 continue
             sums = self._ios[:, :, row]
             running, standing = _states(sums)
             if min(running.count, standing.count) < LEAST_IOS:
-                few += 1
+                found.few += 1
                 continue
             share = _share(sums, sums[..., _NS])
-            blamed = _blamed(victim.parts, suspect, victim.wait_ns)
-            of_ios.append(Truth(victim.name, running, standing, share, blamed))
+            blamed = _blamed(victim.parts, found, victim.wait_ns)
+            found.victims.append(Truth(victim.name, running, standing, share, blamed))
         by_name: dict[tuple[str, str], I64] = {}
         for key, sums in self._calls.items():
             name = name_of(*key)
             by_name[name] = by_name[name] + sums if name in by_name else sums
-        of_calls: list[CallTruth] = []
         for call in calls:
-            sums = by_name.get((call.name, call.call), np.zeros((self.periods.blocks, 2, 3), int))
+            sums = by_name.get((call.name, call.call), np.zeros((self._periods.blocks, 2, 3), int))
             running, standing = _states(sums)
-            if call.name in suspect.parties:
+            if call.name in found.parties:
                 continue
             if min(running.count, standing.count) < LEAST_IOS:
-                few += 1
+                found.few += 1
                 continue
             whole, cpu = sums[..., _NS], sums[..., _CPU]
             # The matrix has the calls that waited, the truth all of them.
-            blamed = _blamed(call.parts, suspect, int(whole[:, RUNNING].sum()))
-            of_calls.append(
+            blamed = _blamed(call.parts, found, int(whole[:, RUNNING].sum()))
+            found.calls.append(
                 CallTruth(
                     call.name, call.call, running, standing, _share(sums, whole),
                     _share(sums, cpu), _share(sums, whole - cpu), blamed,
                 )
             )  # fmt: skip
-        return Experiment(
-            suspect.name, suspect.label, suspect.parties, suspect.with_others, suspect.idle,
-            self.periods.blocks, self.periods.wanted, self.periods.stood_ns, left_out, few, of_ios,
-            of_calls,
-        )  # fmt: skip
 
 
 def _states(sums: I64) -> tuple[State, State]:
@@ -228,9 +221,9 @@ def _share(sums: I64, part: I64) -> Share:
     return Share(share, (share - half, share + half))
 
 
-def _blamed(parts: Sequence[Part], suspect: Suspect, whole_ns: int) -> float | None:
+def _blamed(parts: Sequence[Part], found: Experiment, whole_ns: int) -> float | None:
     """Return the share of a victim's time that blame gives the suspect; None: it has no name."""
-    if whole_ns <= 0 or not (suspect.parties or suspect.idle):
+    if whole_ns <= 0 or not (found.parties or found.idle):
         return None
     if any(one.kind == Kind.UNKNOWN and one.wait_ns * 100 >= whole_ns for one in parts):
         return None
@@ -238,4 +231,4 @@ def _blamed(parts: Sequence[Part], suspect: Suspect, whole_ns: int) -> float | N
     for one in parts:
         if one.kind == Kind.OTHER and one.culprit is not None:
             of[one.culprit] += one.wait_ns
-    return sum(of[name] for name in suspect.parties) / whole_ns
+    return sum(of[name] for name in found.parties) / whole_ns

@@ -225,27 +225,25 @@ class Timeline:
                 self._slow[int(ios.number[row])] = int(latency[row]), who.most_common()
             if len(self._slow) > MOST_SLOW:
                 self._slow = dict(nlargest(MOST_SLOW, self._slow.items(), key=lambda io: io[1][0]))
-            self._add_waiting(ios, names.victims, one.row, behind.sum(axis=1))
-
-    def _add_waiting(self, ios: Ios, victims: list[str], row: I64, ns: I64) -> None:
-        """Spread the time (ns) that each I/O waited for others evenly from its Q to its C."""
-        some = (ns != 0) & (ios.complete > ios.queue)
-        if not some.any():
-            return
-        begin, end, ns, row = ios.queue[some], ios.complete[some], ns[some], row[some]
-        grown = self._steps.reach(np.concatenate([begin, end]))
-        if grown:
-            for name, former in self._waiting.items():
-                fresh = Counter[int]()
-                for step, old in former.items():
-                    fresh[step >> grown] += old
-                self._waiting[name] = fresh
-        for victim in np.unique(row).tolist():
-            mine = row == victim
-            into = self._waiting.setdefault(victims[victim], Counter())
-            first, found = _spread(begin[mine], end[mine], ns[mine], self._steps.width)
-            for place in np.flatnonzero(found).tolist():
-                into[first + place] += int(found[place])
+            # The time that each I/O waited for others is spread evenly from its Q to its C.
+            ns = behind.sum(axis=1)
+            some = (ns != 0) & (ios.complete > ios.queue)
+            if not some.any():
+                continue
+            begin, end, ns, victim = ios.queue[some], ios.complete[some], ns[some], one.row[some]
+            grown = self._steps.reach(np.concatenate([begin, end]))
+            if grown:
+                for name, former in self._waiting.items():
+                    fresh = Counter[int]()
+                    for step, old in former.items():
+                        fresh[step >> grown] += old
+                    self._waiting[name] = fresh
+            for number in np.unique(victim).tolist():
+                mine = victim == number
+                into = self._waiting.setdefault(names.victims[number], Counter())
+                first, found = _spread(begin[mine], end[mine], ns[mine], self._steps.width)
+                for place in np.flatnonzero(found).tolist():
+                    into[first + place] += int(found[place])
 
 
 def _spread(begin: I64, end: I64, ns: I64, width: int) -> tuple[int, I64]:

@@ -36,35 +36,32 @@ def work_beside(
     row: cython.longlong
     bio: cython.longlong
     now: cython.longlong
+    at: cython.longlong
+    change: cython.longlong
+    ends: cython.bint
     found: cython.longlong
     which: cython.longlong
     for k in range(asked.shape[0]):
         now = times[asked[k]]
         while True:
-            if j < down.shape[0] and end[down[j]] <= now:
-                if i < up.shape[0] and issue[up[i]] <= end[down[j]]:
-                    row = up[i]
-                    p = slot[row]
-                    levels[p, 1] += levels[p, 0] * (issue[row] - levels[p, 2])
-                    levels[p, 2] = issue[row]
-                    levels[p, 0] += weight[row]
-                    i += 1
-                else:
-                    row = down[j]
-                    p = slot[row]
-                    levels[p, 1] += levels[p, 0] * (end[row] - levels[p, 2])
-                    levels[p, 2] = end[row]
-                    levels[p, 0] -= weight[row]
-                    j += 1
-            elif i < up.shape[0] and issue[up[i]] <= now:
+            # The next request to begin or end by now; of equal times it begins first.
+            ends = j < down.shape[0] and end[down[j]] <= now
+            at = end[down[j]] if ends else now
+            if i < up.shape[0] and issue[up[i]] <= at:
                 row = up[i]
-                p = slot[row]
-                levels[p, 1] += levels[p, 0] * (issue[row] - levels[p, 2])
-                levels[p, 2] = issue[row]
-                levels[p, 0] += weight[row]
+                at = issue[row]
+                change = weight[row]
                 i += 1
+            elif ends:
+                row = down[j]
+                change = -weight[row]
+                j += 1
             else:
                 break
+            p = slot[row]
+            levels[p, 1] += levels[p, 0] * (at - levels[p, 2])
+            levels[p, 2] = at
+            levels[p, 0] += change
         bio = asked[k] // 3
         which = asked[k] - 3 * bio
         for p in range(slots):

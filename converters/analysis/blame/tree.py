@@ -156,22 +156,22 @@ class Experiment:
     name: str
     label: str
     parties: Annotated[tuple[str, ...], Shown("culprits")]
-    """Culprits that are the suspect."""
+    """Culprits that are the suspect, or mostly."""
     with_others: Annotated[tuple[str, ...], Shown("culprits_with_others")]
-    """Those of them that others are, too."""
+    """Those of them that others are called, too."""
     idle: bool
     """The suspect had no I/O: nobody can be blamed for what it costs others."""
-    periods: int
-    wanted: Annotated[int, Shown("periods_wanted")]
+    periods: int = 0
+    wanted: Annotated[int, Shown("periods_wanted")] = 0
     """Periods that were asked for: others had stopped it, it did not stand soon, or all ended."""
-    stood_ns: int
-    left_out: Annotated[int, Shown("left_out_ios")]
+    stood_ns: int = 0
+    left_out: Annotated[int, Shown("left_out_ios")] = 0
     """I/Os asked for that are not in the matrix: the suspect stood, or had just begun or stopped
     to."""
-    few: Annotated[int, Shown("too_few")]
+    few: Annotated[int, Shown("too_few")] = 0
     """Victims, and their calls, with too few I/Os or calls in one of the states."""
-    victims: list[Truth]
-    calls: list[CallTruth]
+    victims: list[Truth] = field(default_factory=list)
+    calls: list[CallTruth] = field(default_factory=list)
 
 
 BASES = ("stretch", "log", "substitute")

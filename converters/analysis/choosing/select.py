@@ -12,7 +12,7 @@ from biotrail.converters.analysis.choosing.choosing import (
     OutcomeFilter,
     chosen_pairs,
 )
-from biotrail.converters.calls.selection import CallsOfBios
+from biotrail.converters.calls.pending import CallsOfBios
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, NEVER, Bool, Lifecycles, Requests
 from biotrail.converters.lifecycles.windows import first_seen, restricted, sure_complete

@@ -3,7 +3,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import zip_longest
 from typing import Any
 
@@ -11,7 +10,6 @@ import numpy as np
 
 from biotrail.converters.analysis.blame.tree import OTHERS
 from biotrail.converters.analysis.diff.figures import (
-    PERCENTILES,
     Estimate,
     Estimates,
     Resampling,
@@ -95,18 +93,6 @@ class Side:
     drawn: Resampling | None
     """None: the recording has too few slots for intervals, or none are wanted."""
 
-    @cached_property
-    def recorder(self) -> dict[Stage, float]:
-        return recorder_ns(run.end for run in self.recording.runs)
-
-    def devices(self) -> dict[str, int]:
-        devs = {place >> OP_BITS for place in self.recording.slots.places()}
-        return {self.recording.device_name(dev): dev for dev in sorted(devs)}
-
-    def operations(self, dev: int) -> dict[str, int]:
-        places = self.recording.slots.places()
-        return {self.recording.operation_name(p): p for p in places if p >> OP_BITS == dev}
-
     def column(self, values: Mapping[int, int]) -> I64:
         column = np.zeros(len(self.recording.times), dtype=np.int64)
         for slot, value in values.items():
@@ -115,8 +101,7 @@ class Side:
 
     def times(self, stage: str, by_slot: Mapping[int, Distribution]) -> Estimates:
         found = times(by_slot, len(self.recording.times), self.drawn)
-        names = ("mean", *PERCENTILES)
-        return {(stage, name, "ns"): one for name, one in zip(names, found, strict=True)}
+        return {(stage, name, "ns"): one for name, one in found.items()}
 
     def report(self) -> SideReport:
         recording, drawn = self.recording, self.drawn
@@ -188,132 +173,140 @@ _LEADING = ("bios", "Q2C", "mean")
 """The figure of an operation that is judged by itself."""
 
 
-class Comparison:
-    def __init__(
-        self,
-        a: Recording,
-        b: Recording,
-        confidence: float = CONFIDENCE,
-        seed: int = 0,
-        count: int = DRAWS,
-        equal: Sequence[Recording] = (),
-    ) -> None:
-        """equal: runs of one load; with enough runs (Design.enough) nothing is drawn."""
-        self._design = Design.of(
-            [
-                Run(side, run.hosts[0], run.begin)
-                for side, runs in ((A, a.runs), (B, b.runs), (EQUAL, equal))
-                for run in runs
-            ]
-        )
-        self._recordings = [*a.runs, *b.runs, *equal]
-        count = 0 if self._design.enough else count
-        self.a, self.b = (
-            Side(one, Resampling.of(len(one.times), count, (seed, number)))
-            for number, one in enumerate((a, b))
-        )
-        self._confidence, self._seed, self._count = confidence, seed, count
+def devices_of(recording: Recording) -> dict[str, int]:
+    """Return name → number of the devices with I/O."""
+    devs = {place >> OP_BITS for place in recording.slots.places()}
+    return {recording.device_name(dev): dev for dev in sorted(devs)}
 
-    def diff(self, pairs: list[tuple[str, str]] | None = None, *, every: bool = False) -> Diff:
-        """pairs: devices to compare (KeyError: no I/O); None: those in both. every: all victims."""
-        in_a, in_b = self.a.devices(), self.b.devices()
-        chosen = [(n, n) for n in in_a if n in in_b] if pairs is None else pairs
-        given = pairs is not None
-        devices = []
-        for name_a, name_b in chosen:
-            dev_a, dev_b = in_a[name_a], in_b[name_b]
-            places_a, places_b = self.a.operations(dev_a), self.b.operations(dev_b)
-            operations = [
-                self._operation(name, places_a.get(name), places_b.get(name))
-                for name in dict.fromkeys([*places_a, *places_b])
-            ]
-            depths = _depths(self.a, dev_a), _depths(self.b, dev_b)
-            devices.append(
-                DeviceDiff(
-                    device_a=name_a,
-                    device_b=name_b,
-                    figures=compared("device", *depths, self._confidence),
-                    operations=sorted(operations, key=lambda one: -max(one.ios_a, one.ios_b)),
-                )
-            )
-        diff = Diff(
-            confidence=self._confidence,
-            draws=self._count,
-            seed=self._seed,
-            a=self.a.report(),
-            b=self.b.report(),
-            devices=devices,
-            calls=call_diffs(self.a, self.b, self._confidence),
-            pairs=pair_diffs(self.a, self.b, self._confidence),
-            blame=blame_diffs(self.a, self.b, self._confidence, every=every),
-            blame_by=self.a.recording.slots.blame.by or None,
-            only_a=[] if given else [n for n in in_a if n not in in_b],
-            only_b=[] if given else [n for n in in_b if n not in in_a],
-            equal=sum(run.side == EQUAL for run in self._design.runs),
-            by_runs=self._design.enough,
-            one_after_other=self._design.one_after_other,
-        )
-        for device in diff.devices:
-            for operation in device.operations:
-                for figure in operation.figures:
-                    figure.leading = figure.what == _LEADING
-        if self._design.enough:
-            for run, recording in zip(self._design.runs, self._recordings, strict=True):
-                alone = Comparison(recording, recording, count=0).diff(every=True)
-                run.values = found = {
-                    name: one.a for name, _, one in alone.named() if one.a is not None
-                }
-                for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
-                    if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
-                        found.setdefault(name, 0.0)
-            for a, b, figure in diff.named():
-                self._design.judge(figure, (a, b), self._confidence)
-        for device in diff.devices:
-            for operation in device.operations:
-                set_aside(operation.figures)
-        if self._design.enough:
-            mark(diff.figures(), self._confidence)
-        return diff
 
-    def _operation(self, name: str, a: int | None, b: int | None) -> OperationDiff:
-        sides, figures = ((self.a, a), (self.b, b)), []
-        for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
-            # Of requests' stages only D2C: the other ones are compared as stages of bios.
-            one, two = (
-                {} if place is None else getattr(side.recording.slots, of).get(place, {})
-                for side, place in sides
-            )
-            if of == "bios":
-                bios = [merged(groups.values()) for groups in (one, two)]
-            every = (*one.values(), *two.values())
-            seen = {stage for group in every for stage in group.stages}
-            stages = [stage for stage in order if stage in seen]
-            whole = {"bios": "Q2C", "requests": "all"}[of]
-            if not any(group.latency.count for group in every):
-                whole = ""
-            if every:
-                figures += compared(
-                    of,
-                    _of_ios(self.a, one, a, of, whole, stages),
-                    _of_ios(self.b, two, b, of, whole, stages),
-                    self._confidence,
-                )
-        first, second = bios
-        own_a, own_b = own_times(first, self.a.recorder), own_times(second, self.b.recorder)
-        for figure in figures:
-            if figure.unit == "ns" and figure.name == "mean":
-                stage = figure.stage or ""
-                figure.recorder_a, figure.recorder_b = own_a.get(stage), own_b.get(stage)
-        return OperationDiff(
-            name,
-            first["ios"],
-            second["ios"],
-            figures,
-            doubtful_a=first["doubtful"],
-            doubtful_b=second["doubtful"],
-            with_doubtful_a=with_doubtful(first.latency, first.doubtful),
-            with_doubtful_b=with_doubtful(second.latency, second.doubtful),
+def make_diff(
+    of_a: Recording,
+    of_b: Recording,
+    confidence: float = CONFIDENCE,
+    seed: int = 0,
+    draws: int = DRAWS,
+    equal: Sequence[Recording] = (),
+    devices: Sequence[tuple[str, str]] | None = None,
+    *,
+    every: bool = False,
+) -> Diff:
+    """Compare two recordings, each maybe of several runs.
+
+    equal: runs of one load; with enough runs (Design.enough) nothing is drawn. devices: pairs to
+    compare, by name (KeyError: no I/O); None: those in both. every: all victims.
+    """
+    recordings = [*of_a.runs, *of_b.runs, *equal]
+    sides = [A] * len(of_a.runs) + [B] * len(of_b.runs) + [EQUAL] * len(equal)
+    design = Design.of(
+        [Run(side, one.hosts[0], one.begin) for side, one in zip(sides, recordings, strict=True)]
+    )
+    draws = 0 if design.enough else draws
+    a, b = (
+        Side(one, Resampling.of(len(one.times), draws, (seed, number)))
+        for number, one in enumerate((of_a, of_b))
+    )
+    in_a, in_b = devices_of(of_a), devices_of(of_b)
+    compared_devices = []
+    for name_a, name_b in [(n, n) for n in in_a if n in in_b] if devices is None else devices:
+        dev_a, dev_b = in_a[name_a], in_b[name_b]
+        places_a, places_b = (
+            {one.operation_name(p): p for p in one.slots.places() if p >> OP_BITS == dev}
+            for one, dev in ((of_a, dev_a), (of_b, dev_b))
         )
+        operations = [
+            _operation(name, a, b, places_a.get(name), places_b.get(name), confidence)
+            for name in dict.fromkeys([*places_a, *places_b])
+        ]
+        depths = _depths(a, dev_a), _depths(b, dev_b)
+        compared_devices.append(
+            DeviceDiff(
+                device_a=name_a,
+                device_b=name_b,
+                figures=compared("device", *depths, confidence),
+                operations=sorted(operations, key=lambda one: -max(one.ios_a, one.ios_b)),
+            )
+        )
+    diff = Diff(
+        confidence=confidence,
+        draws=draws,
+        seed=seed,
+        a=a.report(),
+        b=b.report(),
+        devices=compared_devices,
+        calls=call_diffs(a, b, confidence),
+        pairs=pair_diffs(a, b, confidence),
+        blame=blame_diffs(a, b, confidence, every=every),
+        blame_by=of_a.slots.blame.by or None,
+        only_a=[n for n in in_a if n not in in_b] if devices is None else [],
+        only_b=[n for n in in_b if n not in in_a] if devices is None else [],
+        equal=len(equal),
+        by_runs=design.enough,
+        one_after_other=design.one_after_other,
+    )
+    for device in diff.devices:
+        for operation in device.operations:
+            for figure in operation.figures:
+                figure.leading = figure.what == _LEADING
+    if design.enough:
+        for run, recording in zip(design.runs, recordings, strict=True):
+            alone = make_diff(recording, recording, draws=0, every=True)
+            run.values = found = {
+                name: one.a for name, _, one in alone.named() if one.a is not None
+            }
+            for name in (name for name, _, _ in diff.named() if name[0] == "blame"):
+                if (*name[:2], "blame", WHOLE, "mean") in found:  # a culprit that was not there
+                    found.setdefault(name, 0.0)
+        for key_a, key_b, figure in diff.named():
+            design.judge(figure, (key_a, key_b), confidence)
+    for device in diff.devices:
+        for operation in device.operations:
+            set_aside(operation.figures)
+    if design.enough:
+        mark(diff.figures(), confidence)
+    return diff
+
+
+def _operation(
+    name: str, a: Side, b: Side, place_a: int | None, place_b: int | None, confidence: float
+) -> OperationDiff:
+    sides, figures = ((a, place_a), (b, place_b)), []
+    for of, order in (("bios", STAGE_ORDER), ("requests", (Stage.D2C,))):
+        # Of requests' stages only D2C: the other ones are compared as stages of bios.
+        one, two = (
+            {} if place is None else getattr(side.recording.slots, of).get(place, {})
+            for side, place in sides
+        )
+        if of == "bios":
+            bios = [merged(groups.values()) for groups in (one, two)]
+        every = (*one.values(), *two.values())
+        seen = {stage for group in every for stage in group.stages}
+        stages = [stage for stage in order if stage in seen]
+        whole = {"bios": "Q2C", "requests": "all"}[of]
+        if not any(group.latency.count for group in every):
+            whole = ""
+        if every:
+            figures += compared(
+                of,
+                _of_ios(a, one, place_a, of, whole, stages),
+                _of_ios(b, two, place_b, of, whole, stages),
+                confidence,
+            )
+    first, second = bios
+    own_a, own_b = own_times(first, a.recording), own_times(second, b.recording)
+    for figure in figures:
+        if figure.unit == "ns" and figure.name == "mean":
+            stage = figure.stage or ""
+            figure.recorder_a, figure.recorder_b = own_a.get(stage), own_b.get(stage)
+    return OperationDiff(
+        name,
+        first["ios"],
+        second["ios"],
+        figures,
+        doubtful_a=first["doubtful"],
+        doubtful_b=second["doubtful"],
+        with_doubtful_a=with_doubtful(first.latency, first.doubtful),
+        with_doubtful_b=with_doubtful(second.latency, second.doubtful),
+    )
 
 
 def compared(of: str, a: Estimates, b: Estimates, confidence: float) -> list[Figure]:
@@ -503,8 +496,9 @@ SLACK = 0.25
 """Share by which the programs may cost more than they are timed: entry, exit, caches."""
 
 
-def own_times(bios: Group, own: Mapping[Stage, float]) -> dict[str, float]:
+def own_times(bios: Group, recording: Recording) -> dict[str, float]:
     """Return stage, or WHOLE → mean ns of it that the recorder's programs took."""
+    own = recorder_ns(run.end for run in recording.runs)
     known = {stage: own[stage] for stage in map(Stage, bios.stages) if stage in own}
     found = {STAGE_NAMES[stage]: ns for stage, ns in known.items()}
     if known and bios.latency.count:

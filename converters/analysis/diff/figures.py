@@ -140,29 +140,29 @@ def ratio(upper: I64, lower: I64, drawn: Resampling | None) -> Estimate:
 
 def times(
     by_slot: Mapping[int, Distribution], slots: int, drawn: Resampling | None
-) -> list[Estimate]:
+) -> dict[str, Estimate]:
     """Of mean and PERCENTILES; those with fewer than LEAST_BEYOND values beyond have no draws."""
     filled = {slot: values for slot, values in by_slot.items() if values.count}
     if not filled:
-        return [NOTHING] * (1 + len(SHARES))
+        return dict.fromkeys(("mean", *PERCENTILES), NOTHING)
     sums, counts = np.zeros(slots, dtype=np.int64), np.zeros(slots, dtype=np.int64)
     whole = Distribution()
     for slot, values in filled.items():
         sums[slot], counts[slot] = values.sum, values.count
         whole.merge(values)
-    percentiles = [float(v) for v in whole.percentiles(SHARES)]
     mean = ratio(sums, counts, drawn)
+    found = {"mean": mean}
+    percentiles = zip(PERCENTILES, SHARES, map(float, whole.percentiles(SHARES)), strict=True)
     if drawn is None or mean.draws is None:
-        return [mean, *(Estimate(value, why=mean.why) for value in percentiles)]
+        return found | {name: Estimate(value, why=mean.why) for name, _, value in percentiles}
     draws = drawn.percentiles(filled, SHARES)
-    estimates = [mean]
-    for place, (value, share) in enumerate(zip(percentiles, SHARES, strict=True)):
+    for (name, share, value), of_draws in zip(percentiles, draws, strict=True):
         if whole.count * (1 - share) < LEAST_BEYOND:
-            estimates.append(Estimate(value, why=TOO_FEW))
+            found[name] = Estimate(value, why=TOO_FEW)
             continue
         error = value * RELATIVE_ERROR if value > 2 * PER_OCTAVE else 0.0
-        estimates.append(Estimate(value, draws[place], mean.blocks, error))
-    return estimates
+        found[name] = Estimate(value, of_draws, mean.blocks, error)
+    return found
 
 
 def compare(

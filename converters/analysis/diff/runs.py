@@ -35,10 +35,15 @@ _MOST_TERMS = 300
 _TINY = 1e-300
 
 
-def _beta_fraction(a: float, b: float, x: float) -> float:
-    """Return the continued fraction of the incomplete beta function (Lentz's method)."""
+def _beta(a: float, b: float, x: float) -> float:
+    """The regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
+    if x <= 0.0 or x >= 1.0:
+        return min(max(x, 0.0), 1.0)
+    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
+        return 1.0 - _beta(b, a, 1.0 - x)
+    # Its continued fraction, by Lentz's method.
     c, d = 1.0, 1.0 / max(abs(1.0 - (a + b) * x / (a + 1.0)), _TINY)
-    product = d
+    fraction = d
     for m in range(1, _MOST_TERMS):
         for step in (
             m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
@@ -46,21 +51,12 @@ def _beta_fraction(a: float, b: float, x: float) -> float:
         ):
             d, c = 1.0 + step * d, 1.0 + step / c
             d, c = 1.0 / (d or _TINY), c or _TINY
-            product *= d * c
+            fraction *= d * c
         if abs(d * c - 1.0) < 1e-15:
             break
-    return product
-
-
-def _beta(a: float, b: float, x: float) -> float:
-    """The regularised incomplete beta function I_x(a, b); 0 <= x <= 1."""
-    if x <= 0.0 or x >= 1.0:
-        return min(max(x, 0.0), 1.0)
-    if x > (a + 1) / (a + b + 2):  # where the fraction converges slowly
-        return 1.0 - _beta(b, a, 1.0 - x)
     log = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b)
     log += a * math.log(x) + b * math.log1p(-x)
-    return math.exp(log) * _beta_fraction(a, b, x) / a
+    return math.exp(log) * fraction / a
 
 
 def t_beyond(t: float, freedom: int) -> float:

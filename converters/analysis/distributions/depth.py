@@ -286,10 +286,15 @@ class Flow:
             self._held.append(_moments(begun))
         final = window.begin == window.end and not len(open_)
         self._until = until = max(until, begin)
-        kinds = [type(kind[0]).concatenate(list(kind)) for kind in zip(*self._held, strict=True)]
-        parts = [_due(kind, FAR if final else until) for kind in kinds]
-        self._held = [tuple(held for _, held in parts)]
-        return Steps(begin, until, *(due for due, _ in parts))
+        ready, held = list[Any](), list[Any]()
+        for tables in zip(*self._held, strict=True):
+            kind: Any = type(tables[0]).concatenate(list(tables))
+            due = kind.at < (FAR if final else until)
+            order = np.flatnonzero(due)[np.argsort(kind.at[due], kind="stable")]
+            ready.append(kind.take(order))
+            held.append(kind.take(~due))
+        self._held = [tuple(held)]
+        return Steps(begin, until, *ready)
 
 
 def both_idle(origin: int, steps: tuple[Steps, Steps], interval: int = 0) -> tuple[Depth, Depth]:
@@ -332,12 +337,5 @@ def in_window(window: Lifecycles, over: Bios | Requests, open_: Bios | Requests)
     rows, stop = rows.take(here), stop[here]
     rows.start[:], rows.stop[:] = np.maximum(rows.start, window.begin), stop
     rows.fade[:] = rows.gone[:] = NEVER
-    parts = [_due(kind, FAR)[0] for kind in _moments(rows)]
+    parts: list[Any] = [kind.take(np.argsort(kind.at, kind="stable")) for kind in _moments(rows)]
     return Steps(window.begin, window.end, *parts)
-
-
-def _due(kind: Any, until: int) -> tuple[Any, Any]:
-    """Return what lies before `until` (ns), in order, and the rest."""
-    due = kind.at < until
-    ready, rest = kind.take(due), kind.take(~due)
-    return ready.take(np.argsort(ready.at, kind="stable")), rest

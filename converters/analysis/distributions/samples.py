@@ -101,53 +101,33 @@ class Samples:
         )
 
 
-def of_bios(bios: Bios, stages: Stages, context: Context) -> Samples:
-    """Failed NOWAIT attempts (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries."""
-    ended = (bios.queue != NEVER) & (bios.complete != NEVER)
-    rows = {
+def samples_of(table: Bios | Requests, stages: Stages, context: Context) -> Samples:
+    """Return the rows of a table and their stages as samples.
+
+    Failed NOWAIT attempts (REQ_NOWAIT ended by BLK_STS_AGAIN) count only as tries. A request that
+    was merged into another is `merged`, and not `unfinished`.
+    """
+    start = begin = table.queue if isinstance(table, Bios) else table.start
+    ended: Bool = (start != NEVER) & (table.complete != NEVER)
+    rows: dict[str, NDArray[Any]] = {
+        "ios": np.ones(len(table), dtype=np.bool_),
+        "bytes": table.bytes,
+        "done_bytes": table.done_bytes,
         "ended": ended,
         "unfinished": ~ended,
-        "failed": bios.status != 0,
-        "merged": bios.merge != NEVER,
-        "split": bios.fragments > 1,
-        "fragments": bios.fragments,
-        "requeues": bios.requeues,
-        **({"by_workers": others} if (others := bios.whom >= 0).any() else {}),
+        "failed": table.status != 0,
+        "requeues": table.requeues,
     }
-    begin = np.where(bios.queue != NEVER, bios.queue, bios.complete)
-    return _samples(bios, stages, context, rows, bios.queue, begin)
-
-
-def of_requests(requests: Requests, stages: Stages, context: Context) -> Samples:
-    """One that was merged into another is `merged`, and not `unfinished`."""
-    ended = (requests.start != NEVER) & (requests.complete != NEVER)
-    absorbed = requests.absorbed_by != NEVER
-    rows = {
-        "ended": ended,
-        "unfinished": ~ended & ~absorbed,
-        "failed": requests.status != 0,
-        "merged": absorbed,
-        "fragments": requests.bios,
-        "requeues": requests.requeues,
-    }
-    return _samples(requests, stages, context, rows, requests.start, requests.start)
-
-
-def _samples(
-    table: Bios | Requests,
-    stages: Stages,
-    context: Context,
-    rows: dict[str, NDArray[Any]],
-    start: I64,
-    begin: I64,
-) -> Samples:
-    """rows: counters in which bios and requests differ; gets the others.
-
-    start: ns from which latency counts. begin: `end` of rows without a completion.
-    """
-    ended: Bool = (start != NEVER) & (table.complete != NEVER)
-    rows["ios"] = np.ones(len(table), dtype=np.bool_)
-    rows["bytes"], rows["done_bytes"] = table.bytes, table.done_bytes
+    if isinstance(table, Bios):
+        begin = np.where(start != NEVER, start, table.complete)
+        rows["merged"] = table.merge != NEVER
+        rows["split"], rows["fragments"] = table.fragments > 1, table.fragments
+        if (others := table.whom >= 0).any():
+            rows["by_workers"] = others
+    else:
+        absorbed = table.absorbed_by != NEVER
+        rows["merged"], rows["unfinished"] = absorbed, ~ended & ~absorbed
+        rows["fragments"] = table.bios
     present = int(np.bitwise_or.reduce(table.opf, initial=0))
     for flag in FLAGS:
         if present & context.flag_mask(flag):

@@ -61,17 +61,23 @@ class Distribution:
         self._counts = np.zeros(0, dtype=np.int64)
 
     @classmethod
-    def of_counts(cls, total: int, least: int, most: int, base: int, counts: I64) -> "Distribution":
-        """counts: values in each bucket from bucket `base` on; copied."""
-        distribution = cls()
-        distribution._take(int(counts.sum()), total, least, most, base, counts)
-        return distribution
+    def of_rows(
+        cls, total: int, least: int, most: int, buckets: NDArray[np.integer], counts: I64
+    ) -> "Distribution":
+        """buckets: ascending, as `rows` returns them; counts: values in each."""
+        found = cls()
+        if len(buckets):
+            base = int(buckets[0])
+            dense = np.zeros(int(buckets[-1]) - base + 1, np.int64)
+            dense[buckets - base] = counts
+            found._take(int(counts.sum()), total, least, most, base, dense)
+        return found
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the buckets that are not empty, for most are."""
-        rows = np.flatnonzero(self._counts)
-        buckets = (rows + self._base).astype(np.int32)
-        return _unpickled, (self.sum, self.min, self.max, buckets, self._counts[rows])
+        buckets, counts = self.rows()
+        figures = self.sum, self.min, self.max
+        return Distribution.of_rows, (*figures, buckets.astype(np.int32), counts)
 
     @property
     def mean(self) -> float:
@@ -158,17 +164,6 @@ class Distribution:
         sums = np.zeros(last - first + 1, dtype=np.int64)
         np.add.at(sums, rows - first, self._counts[seen])
         return first, sums.tolist()
-
-
-def _unpickled(
-    total: int, least: int, most: int, buckets: NDArray[np.int32], counts: I64
-) -> Distribution:
-    if not len(buckets):
-        return Distribution()
-    base = int(buckets[0])
-    dense = np.zeros(int(buckets[-1]) - base + 1, np.int64)
-    dense[buckets - base] = counts
-    return Distribution.of_counts(total, least, most, base, dense)
 
 
 Targets = Mapping[int, Distribution] | Sequence[Distribution]

@@ -21,7 +21,7 @@ from biotrail.converters.analysis.distributions.call_figures import (
 from biotrail.converters.analysis.distributions.depth import Depth, Flow, follow
 from biotrail.converters.analysis.distributions.groups import Group, gather
 from biotrail.converters.analysis.distributions.keys import OP_BITS
-from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.distributions.samples import Samples, samples_of
 from biotrail.converters.analysis.distributions.sketch import BySlot, Distribution, add_grouped
 from biotrail.converters.analysis.figures import begin_text, extent
 from biotrail.converters.events.context import Context
@@ -92,8 +92,8 @@ class Slots:
             return
         if self.origin < 0:
             self.origin = window.begin
-        bios = of_bios(window.bios, window.bio_stages, context)
-        requests = of_requests(window.requests, window.request_stages, context)
+        bios = samples_of(window.bios, window.bio_stages, context)
+        requests = samples_of(window.requests, window.request_stages, context)
         last = max([window.end, *(int(s.end.max()) for s in (bios, requests) if len(s))])
         while (last - self.origin) // self.width >= MOST_SLOTS:
             self.widen()

@@ -10,7 +10,7 @@ import numpy as np
 
 from biotrail.converters.analysis.blame.online import Waits, waits_of
 from biotrail.converters.analysis.diff.diff import options_of
-from biotrail.converters.analysis.diff.figures import PERCENTILES, Estimate, Resampling, times
+from biotrail.converters.analysis.diff.figures import Estimate, Resampling, times
 from biotrail.converters.analysis.distributions.depth import Depth
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS, Group
 from biotrail.converters.analysis.distributions.keys import IDENTITIES, OP_BITS
@@ -31,7 +31,6 @@ from biotrail.converters.pipeline import Trace
 DRAWS = 400
 """Draws of each host. `diff` takes 1000 of two recordings; these are kept for every host."""
 FIGURES = ("mean", "p50", "p90", "p99")
-_ALL = ("mean", *PERCENTILES)
 
 Times = BySlot[tuple[str, str], Distribution]
 """Operation, and "Q2C", the whole time, or "D2C", that of driver and device → slot → ns."""
@@ -72,7 +71,7 @@ def estimates(
     drawn = Resampling.of(slots, DRAWS, seed)
     found = {}
     for (name, stage), by_slot in sorted(values.items()):
-        for figure, one in zip(_ALL, times(by_slot, slots, drawn), strict=True):
+        for figure, one in times(by_slot, slots, drawn).items():
             if figure in FIGURES and one.value is not None:
                 if one.draws is not None:
                     one.draws = one.draws.astype(np.float32)
@@ -150,18 +149,10 @@ UNKNOWN = "unknown"
 MOST_PROBLEMS = 10
 """Sentences about damage that are kept of a recording; the number of all is kept, too."""
 
-OF_RECORDINGS: dict[str, Callable[[RecordingFacts], str]] = {
-    "host": lambda facts: facts.host,
-    "kernel": lambda facts: facts.kernel,
-    "machine": lambda facts: facts.machine,
-}
-"""Word of --by → what all I/O of a recording is grouped by."""
-OF_DEVICES: dict[str, Callable[[Context, int], str]] = {
-    "device": lambda context, dev: context.device_name(dev),
-    "model": lambda context, dev: str(context.devices.get(dev, {}).get("model") or ""),
-    "firmware": lambda context, dev: str(context.devices.get(dev, {}).get("firmware") or ""),
-}
-"""Word of --by → what the I/O of a device is grouped by."""
+OF_RECORDINGS = ("host", "kernel", "machine")
+"""Words of --by that group all I/O of a recording: fields of RecordingFacts."""
+OF_DEVICES = ("device", "model", "firmware")
+"""Words of --by that group the I/O of a device."""
 OF_CGROUPS = tuple(IDENTITIES)
 OF_BIOS = ("cgroup", *OF_CGROUPS)
 """Words of --by that group bios alone; requests are of no cgroup."""
@@ -239,20 +230,19 @@ def read_part(
         said=told(report),
     )
     devices = device_sums(reporter, trace.context, once=True)
-    each = device_sums(reporter, trace.context)
-    for of in (devices, each):
+    grouped = device_sums(reporter, trace.context) if by in OF_DEVICES else devices
+    for of in (devices, grouped):
         for (dev, letter), count in trace.account.devices.items():
             if dev in of:
                 of[dev].events[letter] = count
         for sums in of.values():
             sums.hosts.add(facts.host)
-    grouped = each if by in OF_DEVICES else devices
     part = Part(
         groups=_groups(by, facts, report, grouped, trace.context),
         recordings=[facts],
         certainty=Counter(report.certainty),
         lost_records=Counter(report.loss.lost_records),
-        models={OF_DEVICES["model"](trace.context, dev) for dev in devices if dev >= 0} - {""},
+        models={_of_device("model", dev, trace.context) for dev in devices if dev >= 0} - {""},
         times=[HostTimes.of(slots, extent(trace)[1], trace.context)],
         waits=None if report.blamed is None else waits_of(report.blamed),
     )
@@ -277,13 +267,19 @@ def _groups(
         return found
     for dev, sums in devices.items():
         if by in OF_DEVICES:
-            name = REST if dev < 0 else OF_DEVICES[by](context, dev)
+            name = REST if dev < 0 else _of_device(by, dev, context)
         elif by in OF_RECORDINGS:
-            name = OF_RECORDINGS[by](facts)
+            name = getattr(facts, by)
         else:
             name = facts.columns.get(by, "")
         found.setdefault(name if dev < 0 else name or UNKNOWN, Sums()).merge(sums)
     return found
+
+
+def _of_device(by: str, dev: int, context: Context) -> str:
+    if by == "device":
+        return context.device_name(dev)
+    return str(context.devices.get(dev, {}).get(by) or "")
 
 
 def _of_cgroup(by: str, name: Mapping[str, str | int | None]) -> str:

@@ -8,12 +8,34 @@ from typing import Any, Literal
 
 import numpy as np
 
-from biotrail.converters.analysis.guests.disk_requests import GUEST, HOST, OPERATIONS, Side
-from biotrail.converters.analysis.guests.guest import REASONS, STAGES, Disk, Guest, Unlinked
+from biotrail.converters.analysis.guests.disk_requests import OPERATIONS
+from biotrail.converters.analysis.guests.guest import REASONS, STAGES, Guest, Unlinked
 from biotrail.converters.events.tables import Certainty
 
 _METHOD: Literal["inverted_cdf"] = "inverted_cdf"
 """A percentile is the value at rank ceil(share * count), as in all reports."""
+
+
+HOST, GUEST = "host", "guest and hypervisor"
+"""Sides of a request's time: the stages on the host's device, and those to and from there."""
+
+
+@dataclass(frozen=True)
+class Side:
+    """Where the time of one of the guest's requests went."""
+
+    request: int
+    disk: str
+    behind: str
+    stages_ns: dict[str, int]
+    """Stage → ns; empty if the host's times are not known."""
+    side: str
+    certainty: str
+    host_bios: list[int]
+    """Numbers of the bios in the host's log, in the order of their queue."""
+    reason: str
+    """Why it has no bio on the host; "" if it has."""
+    within_ns: int
 
 
 @dataclass(frozen=True)
@@ -69,7 +91,7 @@ class Figures:
 
 
 def figures(found: Guest) -> Figures:
-    line = found.agreement.fit.line
+    line = found.fit.line
     certainty: Counter[str] = Counter()
     unlinked: Counter[str] = Counter()
     rows = []
@@ -108,13 +130,13 @@ def figures(found: Guest) -> Figures:
         certainty.update(Certainty(one).name.lower() for one in links.certainty[linked].tolist())
         unlinked.update(REASONS[Unlinked(one)] for one in links.unlinked[~linked].tolist())
     return Figures(
-        process=found.process.name,
-        pid=found.process.pid,
+        process=found.process,
+        pid=found.pid,
         offset_ns=line.offset,
         drift_ppm=line.rate * 1e6,
         within_ns=line.within,
-        bounds=found.agreement.requests,
-        contradicting=found.agreement.contradicting,
+        bounds=int(found.fit.kept.sum()),
+        contradicting=int((~found.fit.kept).sum()),
         rows=rows,
         certainty=dict(certainty),
         unlinked=dict(unlinked),
@@ -126,25 +148,22 @@ def sides_of(found: Guest, numbers: Collection[int]) -> dict[int, Side]:
     """Return number of a guest's request → where its time went, of those that are known."""
     made = {}
     for disk in found.disks:
+        links = disk.links
         for row in np.flatnonzero(np.isin(disk.requests.number, list(numbers))).tolist():
-            made[int(disk.requests.number[row])] = _side(found, disk, row)
+            times = links.stages[row].tolist() if links.timed[row] else []
+            on_host = 2 * sum(times[1:3]) > sum(times)
+            linked = links.unlinked[row] == Unlinked.LINKED
+            bios = disk.served.number[links.edges.bio[links.edges.request == row]]
+            number = int(disk.requests.number[row])
+            made[number] = Side(
+                request=number,
+                disk=found.guest.device_name(disk.dev),
+                behind=found.host.device_name(disk.part),
+                stages_ns=dict(zip(STAGES, times, strict=False)),
+                side="" if not times else HOST if on_host else GUEST,
+                certainty=Certainty(int(links.certainty[row])).name.lower() if linked else "",
+                host_bios=bios.tolist(),
+                reason="" if linked else REASONS[Unlinked(int(links.unlinked[row]))],
+                within_ns=found.fit.line.within,
+            )
     return made
-
-
-def _side(found: Guest, disk: Disk, row: int) -> Side:
-    links = disk.links
-    times = links.stages[row].tolist() if links.timed[row] else []
-    host = sum(times[1:3])
-    bios = disk.served.number[links.edges.bio[links.edges.request == row]]
-    linked = links.unlinked[row] == Unlinked.LINKED
-    return Side(
-        request=int(disk.requests.number[row]),
-        disk=found.guest.device_name(disk.dev),
-        behind=found.host.device_name(disk.part),
-        stages_ns=dict(zip(STAGES, times, strict=False)),
-        side="" if not times else HOST if 2 * host > sum(times) else GUEST,
-        certainty=Certainty(int(links.certainty[row])).name.lower() if linked else "",
-        host_bios=bios.tolist(),
-        reason="" if linked else REASONS[Unlinked(int(links.unlinked[row]))],
-        within_ns=found.agreement.fit.line.within,
-    )

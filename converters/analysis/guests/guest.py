@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's log joined with its host's: disks with their images, one clock, linked requests."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -11,17 +12,16 @@ from biotrail.converters.analysis.guests.disk_requests import (
     OTHER,
     READ,
     WRITE,
+    Extents,
     GuestRequests,
     HostBios,
-    Process,
     guest_side,
     host_side,
 )
-from biotrail.converters.analysis.guests.image import Mapping
 from biotrail.converters.clocks.corridor import MOST_DRIFT, Fit, Line, fit
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.context import Context
-from biotrail.converters.events.tables import I64, NEVER, U8, Bool, Certainty, Table
+from biotrail.converters.events.tables import FAR, I64, NEVER, U8, Bool, Certainty, Table
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
 
@@ -90,18 +90,8 @@ class Links:
     """Issue by the host's CLOCK_MONOTONIC; NEVER where not known."""
 
 
-@dataclass(frozen=True)
-class Recorded:
-    """What the host's log covers; ns of its CLOCK_MONOTONIC."""
-
-    begin: int
-    end: int
-    lost: list[tuple[int, int]]
-    """(begin, end) of times in which records were lost."""
-
-
-def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Recorded) -> Links:
-    """line: the host's clock by the guest's. recorded: of the host."""
+def link(requests: GuestRequests, served: HostBios, line: Line, host: Trace) -> Links:
+    """line: the host's clock by the guest's. host: read to its end."""
     issue, complete = line.times(requests.issue), line.times(requests.complete)
     known = (requests.issue != NEVER) & (requests.complete != NEVER) & (requests.op != OTHER)
     edges = _edges(requests, served, np.flatnonzero(known), issue, complete, line.within)
@@ -123,9 +113,12 @@ def link(requests: GuestRequests, served: HostBios, line: Line, recorded: Record
     doubtful = requests.doubtful.copy()
     doubtful[edges.request[served.doubtful[edges.bio]]] = True
     unlinked = np.full(len(requests), Unlinked.NO_HOST_IO, dtype=np.uint8)
-    unlinked[(complete < recorded.begin) | (issue > recorded.end)] = Unlinked.OUTSIDE
-    for start, stop in recorded.lost:
-        unlinked[(complete >= start) & (issue <= stop)] = Unlinked.HOST_LOST
+    # Without clock readings the log covers all time.
+    clocks = [reading["monotonic"] for reading in host.context.clocks] or [0, FAR]
+    unlinked[(complete < clocks[0]) | (issue > clocks[-1])] = Unlinked.OUTSIDE
+    for lost in host.losses:
+        at = (complete >= int(lost["start"])) & (issue <= int(lost["end"]))
+        unlinked[at] = Unlinked.HOST_LOST
     unlinked[(requests.issue == NEVER) | (requests.complete == NEVER)] = Unlinked.NOT_ENDED
     unlinked[requests.op == OTHER] = Unlinked.COMMAND
     unlinked[found] = Unlinked.LINKED
@@ -211,16 +204,11 @@ class Pairs(Table):
     """Greatest offset, ns: from issue and queue."""
 
 
-@dataclass(frozen=True)
-class Agreement:
-    fit: Fit
-    requests: int
-    contradicting: int
-    """Pairs that were left out because they contradict the others."""
+def agree(requests: GuestRequests, served: HostBios) -> Fit | None:
+    """Return the line of the host's clock by the guest's; None: too few requests agree on one.
 
-
-def agree(requests: GuestRequests, served: HostBios) -> Agreement | None:
-    """Return the line of the host's clock by the guest's; None: too few requests agree on one."""
+    `kept` is by request that has bounds.
+    """
     pairs = candidates(requests, served)
     if len(pairs) < LEAST:
         return None
@@ -240,7 +228,7 @@ def agree(requests: GuestRequests, served: HostBios) -> Agreement | None:
             f"--guest-of: {left:,} of {len(chosen):,} requests contradict a steady clock of the "
             "guest: it was set, or slept, while recording; give shorter recordings"
         )
-    return Agreement(found, len(chosen) - left, left)
+    return found
 
 
 def candidates(requests: GuestRequests, served: HostBios) -> Pairs:
@@ -336,57 +324,54 @@ class Disk:
     requests: GuestRequests
     served: HostBios
     links: Links
-    agreement: Agreement
 
 
 @dataclass(frozen=True)
 class Guest:
-    process: Process
+    pid: int
+    """Of the virtual machine's process on the host."""
+    process: str
     guest: Context
     host: Context
     disks: list[Disk]
-    agreement: Agreement
+    fit: Fit
     """Of the disk with the tightest bound; the clocks are all disks' clocks."""
     unmatched: list[int]
     """dev_t of the guest's disks with requests that are on no device of the host's log."""
 
 
-def join(guest: Trace, host: Trace, wanted: str, mapping: Mapping) -> Guest:
+def join(guest: Trace, host: Trace, wanted: str, mapping: Sequence[Extents] = ()) -> Guest:
     """Read both logs to their ends, and link the guest's requests with the host's bios.
 
-    wanted: the virtual machine's process on the host, its id or name. Raises ConversionError: no
-    such process, or no disk of the guest is found on the host.
+    wanted: the virtual machine's process on the host, its id or name. mapping: of the image, as
+    `read_mapping` returns it. Raises ConversionError: no such process, or no disk of the guest is
+    found on the host.
     """
     requests = guest_side(guest)
-    served, process = host_side(host, wanted, mapping)
-    found: list[tuple[int, int, Agreement]] = []
+    served, pid, process = host_side(host, wanted, mapping)
+    found: list[tuple[int, int, Fit]] = []
     unmatched = []
     for dev in np.unique(requests.dev).tolist():
         mine = requests.take(requests.dev == dev)
         images = [
-            (dev, part, agreement)
+            (dev, part, agreed)
             for part in np.unique(served.part).tolist()
-            if (agreement := agree(mine, served.take(served.part == part))) is not None
+            if (agreed := agree(mine, served.take(served.part == part))) is not None
         ]
         if images:
-            found.append(max(images, key=lambda one: one[2].requests))
+            found.append(max(images, key=lambda one: np.count_nonzero(one[2].kept)))
         else:
             unmatched.append(dev)
     if not found:
         raise ConversionError(
             f"--guest-of {wanted}: no disk of the guest has its requests among the "
-            f"{len(served):,} bios of process {process.pid} ({process.name}) by sector, operation "
+            f"{len(served):,} bios of process {pid} ({process}) by sector, operation "
             "and order: were both recorded at the same time, with cache=none or a device that the "
             "host recorded? An image in a file or of qcow2 needs --image (docs/guests.md)"
         )
-    agreement = min((one for *_, one in found), key=lambda one: one.fit.line.within)
-    # Without clock readings the log covers all time.
-    clocks = [reading["monotonic"] for reading in host.context.clocks]
-    begin, end = (clocks[0], clocks[-1]) if clocks else (0, int(np.iinfo(np.int64).max))
-    recorded = Recorded(begin, end, [(int(w["start"]), int(w["end"])) for w in host.losses])
+    best = min((one for *_, one in found), key=lambda one: one.line.within)
     disks = []
-    for dev, part, own in found:
+    for dev, part, _ in found:
         both = requests.take(requests.dev == dev), served.take(served.part == part)
-        links = link(*both, agreement.fit.line, recorded)
-        disks.append(Disk(dev, part, *both, links, own))
-    return Guest(process, guest.context, host.context, disks, agreement, unmatched)
+        disks.append(Disk(dev, part, *both, link(*both, best.line, host)))
+    return Guest(pid, process, guest.context, host.context, disks, best, unmatched)

@@ -18,7 +18,6 @@ from biotrail.converters.analysis.blame import online
 from biotrail.converters.analysis.blame.company import everybody_recorded
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.blame.tree import BASES, Blamed, Victim
-from biotrail.converters.analysis.distributions.call_figures import CALL_PARTS, coded, named
 from biotrail.converters.analysis.distributions.depth import Depth, Span, follow, in_window
 from biotrail.converters.analysis.distributions.groups import (
     LEFT_OUT,
@@ -27,7 +26,7 @@ from biotrail.converters.analysis.distributions.groups import (
     merged_by_code,
 )
 from biotrail.converters.analysis.distributions.keys import OP_BITS, ByProcess, name_of
-from biotrail.converters.analysis.distributions.samples import Samples, of_bios, of_requests
+from biotrail.converters.analysis.distributions.samples import Samples, samples_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
 from biotrail.converters.analysis.figures import Summary, as_row
 from biotrail.converters.analysis.live.tree import (
@@ -51,7 +50,7 @@ from biotrail.converters.analysis.report.report import (
 )
 from biotrail.converters.analysis.report.tree import DepthReport, LossReport, Percentiles, Report
 from biotrail.converters.analysis.report.waits import Callers, WaitsByReason
-from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.analysis.slow.calls import call_at
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import (
     I64,
@@ -91,22 +90,14 @@ class CallsOfStretch(CallsByName):
         rows = np.argsort(-took, kind="stable")[:MOST_SLOW]
         one = calls.take(rows[took[rows] >= 0])
         for row in range(len(one)):
-            parts = {part: int(getattr(one, part)[row]) for part in CALL_PARTS}
-            longest = max(parts, key=lambda part: parts[part])
-            pid, task = window.tasks.pid(int(one.task[row])), int(one.task[row])
-            comm = str(window.tasks.comm[task]) if task >= 0 else None
-            slow = SlowCall(
-                call=named(int(coded(one)[row]), context)[0],
-                process=comm,
-                pid=pid,
-                tid=int(one.tid[row]),
-                end_ns=int(one.exit[row]),
-                duration_ns=int(one.exit[row] - one.entry[row]),
-                part=longest,
-                part_ns=parts[longest],
-                bios=int(one.bios[row]),
-                error=name_of_error(int(one.result[row])),
-                title=context.titles.title(pid, comm),
+            call = call_at(one, row, window.tasks, context)
+            slow = as_row(
+                SlowCall,
+                call,
+                process=call.comm,
+                end_ns=call.entry_ns + call.duration_ns,
+                part=call.longest,
+                part_ns=call.parts[call.longest],
             )
             self.slowest.append(slow)
         self.slowest = heapq.nlargest(MOST_SLOW, self.slowest, key=_SLOWEST_CALL)
@@ -204,7 +195,9 @@ class LiveTrace(Trace):
         """
         for window in self.lifecycles(window_events=1):
             yield window
-            self._losses.forgotten(*self.source.forget())
+            losses, damaged = self.source.forget()
+            self._told_losses -= losses
+            self._told_damage -= damaged
             del self.source.notes[: self._notes]
             self._notes = 0
             del self.context.clocks[:-2]
@@ -256,7 +249,8 @@ class Live:
         self._recent = Recent(context)
         self._minute: deque[_Part] = deque()
         self._depths: dict[int, tuple[Depth, Depth]] = {}
-        self._open: dict[int, tuple[int, int]] = {}
+        self._open = Bios.none(), Requests.none()
+        """Of the last window."""
         self._given = 0
 
     def add(self, window: Lifecycles) -> None:
@@ -266,7 +260,7 @@ class Live:
         part = self._part
         part.begin = window.begin if part.begin < 0 else part.begin
         part.end = max(window.end, part.end)
-        bios = of_bios(window.bios, window.bio_stages, self._context)
+        bios = samples_of(window.bios, window.bio_stages, self._context)
         codes = self._processes.codes(window, bios)
         ways = [(part.bios, bios.place), (part.processes, codes)]
         lower = queued_below(window)
@@ -274,7 +268,7 @@ class Live:
             ways = [(groups, np.where(lower, LEFT_OUT, of)) for groups, of in ways]
             ways.append((part.lower, np.where(lower, bios.place, LEFT_OUT)))
         add_to_all(bios, ways)
-        requests = of_requests(window.requests, window.request_stages, self._context)
+        requests = samples_of(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(part.requests, requests.place)])
         self._add_slow(window, bios, codes)
         part.calls.add_window(window, self._context)
@@ -284,10 +278,7 @@ class Live:
         queue = in_window(window, window.bios, window.open_bios)
         issue = in_window(window, window.requests, window.open_requests)
         follow(self._depths, (queue, issue), window.begin)
-        self._open = {
-            dev: (_under_way(window.open_bios, dev), _under_way(window.open_requests, dev))
-            for dev in self._depths
-        }
+        self._open = window.open_bios, window.open_requests
 
     def idle(self, now: int) -> None:
         """Extend the current stretch to QUIET_NS before `now`, because no window came."""
@@ -319,7 +310,13 @@ class Live:
         devices = []
         for dev, (queue, issued) in sorted(self._depths.items()):
             both = []
-            for depth, in_flight in zip((queue, issued), self._open[dev], strict=True):
+            bios, requests = self._open
+            going_on = (
+                (bios.dev == dev) & (bios.complete == NEVER) & (bios.queue != NEVER),
+                (requests.dev == dev) & (requests.complete == NEVER) & (requests.issue != NEVER),
+            )
+            for depth, rows in zip((queue, issued), going_on, strict=True):
+                in_flight = int(rows.sum())
                 span, depth.whole = depth.whole, Span()
                 # Without a window since the last call nothing began or ended.
                 mean, most = (span.mean, span.most) if span.time_ns else (in_flight, in_flight)
@@ -405,8 +402,3 @@ class Live:
                 )
             )
         self._part.slowest = heapq.nlargest(MOST_SLOW, found, key=_SLOWEST)
-
-
-def _under_way(table: Bios | Requests, dev: int) -> int:
-    begun = table.queue if isinstance(table, Bios) else table.issue
-    return int(((table.dev == dev) & (table.complete == NEVER) & (begun != NEVER)).sum())

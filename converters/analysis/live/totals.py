@@ -10,7 +10,7 @@ from biotrail.converters.analysis.blame import tree
 from biotrail.converters.analysis.blame.online import Online, Waits
 from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, add_to_all
 from biotrail.converters.analysis.distributions.keys import OP_BITS
-from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.samples import samples_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import Lifecycles
 
@@ -51,7 +51,7 @@ class Totals:
         self._labels: dict[tuple[str, ...], int] = {}
 
     def add(self, window: Lifecycles) -> None:
-        bios = of_bios(window.bios, window.bio_stages, self._context)
+        bios = samples_of(window.bios, window.bio_stages, self._context)
         codes = bios.place
         if self._by is not None:  # the number of each bio's labels, above the bits of a place
             ids, place = np.unique(window.bios.cgroup, return_inverse=True)

@@ -215,10 +215,9 @@ def _series(report: Report, timeline: Timeline, context: Context) -> list[dict[s
     # Series of all devices first, then the busiest device: `bounded` leaves out the last ones.
     found = []
     for name in ranked:
-        same = names[name]
-        course = same[0] if len(same) == 1 else Course(*np.zeros((2, timeline.columns), np.int64))
-        for more in same if len(same) > 1 else ():
-            course.merge(more)
+        course = Course(*np.zeros((2, timeline.columns), np.int64))
+        for one in names[name]:
+            course.merge(one)
         columns = range(len(course.ios))
         times = {column: Summary.of(of) for column, of in course.latency.items()}
         latencies = {

@@ -26,12 +26,12 @@ from biotrail.converters.analysis.distributions.keys import (
     Name,
     name_of,
 )
-from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.samples import samples_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable
 from biotrail.converters.analysis.figures import as_row, stage_times
 from biotrail.converters.analysis.report.tree import CallReport, SubmissionReport
-from biotrail.converters.calls.first_bios import FirstBios
 from biotrail.converters.calls.names import name_of_error
+from biotrail.converters.calls.pending import FirstBios
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.path_tables import Calls, PathTables
@@ -79,7 +79,7 @@ class CallsByGroup:
         stand_in.opf, stand_in.page = first.opf, first.page
         stood = replace(window, bios=stand_in, path=None)
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
-        group = self._key.codes(stood, of_bios(stand_in, none, self._context))
+        group = self._key.codes(stood, samples_of(stand_in, none, self._context))
         if self._files:
             group = np.where((first.file < 0) & (calls.bios == 0) & calls.timed, NO_IO, group)
         for one, what, rows in by_pair(group, coded(calls)):

@@ -15,19 +15,18 @@ from biotrail.converters.analysis.report.tree import HangingReport, PurposeTime,
 from biotrail.converters.calls.behalf import doers
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
-from biotrail.converters.events.array_steps import is_in
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values, names_of
+from biotrail.converters.events.events import kind_table
 from biotrail.converters.events.tables import (
     I64,
     NEVER,
     OP_MASK,
-    U32,
     Certainty,
     Lifecycles,
     RequestKind,
+    Requests,
     Stage,
-    Table,
 )
 from biotrail.converters.lifecycles.operations import operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
@@ -57,9 +56,7 @@ class Stacked:
         child_row = np.flatnonzero(bios.parent != NEVER)
         if not len(child_row):
             return
-        parent = bios.parent[child_row]
-        parent_row = np.minimum(np.searchsorted(bios.number, parent), len(bios) - 1)
-        here = bios.number[parent_row] == parent
+        parent_row, here = rows_of(bios.number, bios.parent[child_row])
         self.unmatched += int((~here).sum())
         child_row, parent_row = child_row[here], parent_row[here]
         operation = operations_of(bios, context)[parent_row]
@@ -206,7 +203,7 @@ class Devices:
 LINGER_NS = 10_000_000_000
 """ns after a flush's completion for which later windows may bring bios that waited for it: a bio
 comes when its whole family has ended."""
-_WAITS = (Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH)
+_IS_WAIT = kind_table((Stage.FLUSH, Stage.PRE_FLUSH, Stage.POST_FLUSH))
 
 
 @dataclass
@@ -224,22 +221,15 @@ class Flush(Mergeable):
 
 
 @dataclass
-class _Recent(Table):
-    """Flush requests for which bios of a later window may have waited, (n,) each."""
-
-    dev: U32
-    issue: I64
-    complete: I64
-    bios: I64
-
-
-@dataclass
 class Flushes:
     """Flush requests of all devices, window after window."""
 
     by_dev: dict[int, Flush] = field(default_factory=lambda: defaultdict(Flush))
     """dev_t → flushes; of devices with a flush request or a wait."""
-    _recent: _Recent | None = None
+    _recent: Requests = field(default_factory=Requests.none)
+    """Those for which bios of a later window may have waited."""
+    _waiting: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Per request of `_recent` (n,): how many bios have waited for it so far."""
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's flush requests, and its bios' waits for them.
@@ -257,11 +247,9 @@ class Flushes:
             mine, one = flushes.take(flushes.dev == dev), self.by_dev[dev]
             one.time.add((mine.complete - mine.issue)[~mine.doubtful])
             one.doubtful += int(mine.doubtful.sum())
-        none = np.zeros(len(flushes), dtype=np.int64)
-        known = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
-        if self._recent is not None:
-            known = _Recent.concatenate([self._recent, known])
-        waits = stages.take(is_in(stages.stage, *_WAITS))
+        known = self._recent = Requests.concatenate([self._recent, flushes])
+        self._waiting = np.append(self._waiting, np.zeros(len(flushes), np.int64))
+        waits = stages.take(_IS_WAIT[stages.stage])
         waiting = (
             bios.dev[np.searchsorted(bios.number, waits.owner)] if len(waits) else bios.dev[:0]
         )
@@ -273,20 +261,17 @@ class Flushes:
             matched = last[known.issue[last] >= begun]
             self.by_dev[dev].waits += len(at)
             self.by_dev[dev].unmatched += len(at) - len(matched)
-            np.add.at(known.bios, matched, 1)
-        self._recent = known
+            np.add.at(self._waiting, matched, 1)
         self.retire(window.begin - LINGER_NS)
 
     def retire(self, before: int) -> None:
         """Count the flush requests that completed before (ns); FAR after the last window: all."""
-        if (known := self._recent) is None:
-            return
-        old = known.complete < before
-        for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
+        known, old = self._recent, self._recent.complete < before
+        for dev, bios in zip(known.dev[old].tolist(), self._waiting[old].tolist(), strict=True):
             device = self.by_dev[dev]
             device.requests += 1
             device.shared[bios] += 1
-        self._recent = known.take(~old)
+        self._recent, self._waiting = known.take(~old), self._waiting[~old]
 
 
 @dataclass

@@ -23,7 +23,7 @@ from biotrail.converters.analysis.distributions.groups import (
     merged,
     merged_by_code,
 )
-from biotrail.converters.analysis.distributions.samples import COUNTERS, of_bios, of_requests
+from biotrail.converters.analysis.distributions.samples import COUNTERS, samples_of
 from biotrail.converters.analysis.figures import (
     Summary,
     as_row,
@@ -70,6 +70,10 @@ from biotrail.recorder.schema.records import BY_KIND, Kind
 if TYPE_CHECKING:
     from biotrail.converters.analysis.report.pair_figures import PairFigures
     from biotrail.converters.analysis.report.path import PathFigures
+
+
+Places = dict[int, Group]
+"""Place (as in Samples.place, or OTHERS) → group."""
 
 
 class Reporter:
@@ -126,8 +130,8 @@ class Reporter:
         """ns: where the first window with events begins; -1 before."""
 
     @property
-    def groups(self) -> tuple[dict[int, Group], dict[int, Group]]:
-        """(bios, requests): place (or OTHERS) → group; not copies where no device is stacked."""
+    def groups(self) -> tuple[Places, Places]:
+        """(bios, requests) by place; not copies where no device is stacked."""
         bios = merged_by_code(self.bios.by_code, self._lower.by_code)
         return bios, self.requests.by_code
 
@@ -143,7 +147,7 @@ class Reporter:
                 f"the log has more than {MOST_INTERVALS:,} intervals of {self._interval / 1e9:g} "
                 f"s: give --interval {span // MOST_INTERVALS // 10**9 + 1}s or longer"
             )
-        bios = of_bios(window.bios, window.bio_stages, self._context)
+        bios = samples_of(window.bios, window.bio_stages, self._context)
         lower = queued_below(window)
         ways = [(self.bios, bios.place)]
         ways += [(self._groups[name], key.codes(window, bios)) for name, key in self._keys.items()]
@@ -155,7 +159,7 @@ class Reporter:
             ways = [(groups, np.where(lower, LEFT_OUT, codes)) for groups, codes in ways]
             ways.append((self._lower, np.where(lower, bios.place, LEFT_OUT)))
         add_to_all(bios, [*ways, *each])
-        requests = of_requests(window.requests, window.request_stages, self._context)
+        requests = samples_of(window.requests, window.request_stages, self._context)
         add_to_all(requests, [(self.requests, requests.place)])
         if self._timeline is not None:
             self._timeline.add(window, bios, lower)
@@ -208,7 +212,7 @@ class Reporter:
         total = operation_report({}, submitted.values(), requests.values(), span, context)
         every, lower = merged(bios.values()), merged(self._lower.by_code.values())
         lists = {name: self._reports(name, span) for name in self._groups}
-        devices = self._device_reports(trace, span)
+        devices = self._device_reports(bios, requests, trace, span)
         own = {STAGE_NAMES[stage]: ns for stage, ns in recorder_ns([trace.reader.end]).items()}
         sums = [total, *(one for device in devices for one in (device.total, *device.operations))]
         for group in chain(*lists.values(), *((one.bios, one.requests) for one in sums)):
@@ -289,9 +293,10 @@ class Reporter:
         with_shares(found)
         return found if which == "cpus" else sorted(found, key=time_and_number)
 
-    def _device_reports(self, trace: Trace, span: int) -> list[DeviceReport]:
+    def _device_reports(
+        self, bios: Places, requests: Places, trace: Trace, span: int
+    ) -> list[DeviceReport]:
         """Return the reports of devices with I/O, most time first; OTHERS is in the total alone."""
-        bios, requests = self.groups
         places = {*bios, *requests} - {OTHERS}
         devices = {place >> keys.OP_BITS for place in places} | set(self.devices.by_dev)
         found = []
@@ -421,8 +426,6 @@ EVENT_NAMES = {
     "P": "plugs",
     "U": "unplugs",
 }
-
-Places = dict[int, Group]
 
 
 def group_report(name: keys.Name, group: Group, span_ns: int, context: Context) -> GroupReport:

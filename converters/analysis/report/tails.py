@@ -14,6 +14,7 @@ from biotrail.converters.analysis.distributions.groups import Group
 from biotrail.converters.analysis.distributions.keys import OP_BITS
 from biotrail.converters.analysis.distributions.samples import Samples, operations_of
 from biotrail.converters.analysis.distributions.sketch import Distribution
+from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import FAR, I64, NEVER, STAGE_NAMES, Bios, Lifecycles, Stage
@@ -91,9 +92,8 @@ class Tails:
         """
         both = Bios.concatenate([window.bios, window.open_bios])
         found = np.full(len(both), NOT_KNOWN, dtype=np.int64)
-        if len(self._open) and len(both):
-            at = np.minimum(np.searchsorted(self._open, both.number), len(self._open) - 1)
-            found = np.where(self._open[at] == both.number, self._beside_open[at], NOT_KNOWN)
+        row, known = rows_of(self._open, both.number)
+        found[known] = self._beside_open[row[known]]
         asked = np.flatnonzero((both.queue >= window.begin) & (both.queue < window.end))
         over = np.arange(len(both)) < len(window.bios)
         ended = np.where(over | (both.complete != NEVER), both.complete, FAR)

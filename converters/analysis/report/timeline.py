@@ -103,13 +103,10 @@ class Timeline:
         edges = np.flatnonzero(np.diff(cell, prepend=-1, append=-1)).tolist()
         for begin, end in itertools.pairwise(edges):
             row, column = divmod(int(cell[begin]), 1 << (_ROW - _COLUMN))
-            bucket = self._keys[begin:end] & ((1 << _COLUMN) - 1)
-            counts = np.zeros(int(bucket[-1] - bucket[0]) + 1, dtype=np.int64)
-            counts[bucket - bucket[0]] = self._counts[begin:end]
-            at = (row, column)
-            total, least, most = (int(of[at]) for of in (self._ns, self._min, self._max))
-            found[places[row]].latency[column] = Distribution.of_counts(
-                total, least, most, int(bucket[0]), counts
+            buckets = self._keys[begin:end] & ((1 << _COLUMN) - 1)
+            total, least, most = (int(of[row, column]) for of in (self._ns, self._min, self._max))
+            found[places[row]].latency[column] = Distribution.of_rows(
+                total, least, most, buckets, self._counts[begin:end]
             )
         return found
 

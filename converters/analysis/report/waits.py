@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from biotrail.converters.analysis.distributions.call_figures import by_pair, coded, named
 from biotrail.converters.analysis.distributions.groups import MOST_GROUPS, OTHERS
 from biotrail.converters.analysis.distributions.keys import RECORDER, ByWriter, ProcessNames
-from biotrail.converters.analysis.distributions.samples import of_bios
+from biotrail.converters.analysis.distributions.samples import samples_of
 from biotrail.converters.analysis.distributions.sketch import Distribution, Mergeable, sum_by
 from biotrail.converters.analysis.figures import StageTimes, Summary, as_row
 from biotrail.converters.analysis.report.calls import CallsByGroup
@@ -331,7 +331,7 @@ class Callers:
             window = window.with_own()
         bios = window.bios
         none = window.bio_stages.take(np.zeros(0, dtype=np.int64))
-        who = self._writer.codes(window, of_bios(bios, none, self._context))
+        who = self._writer.codes(window, samples_of(bios, none, self._context))
         size = transferred(self._context, bios.opf, bios.bytes)
         if carries:
             journal = by_threads(JOURNAL_THREADS, bios.task, window.tasks)

@@ -218,12 +218,6 @@ MOST_BIOS = 64
 MOST_FILES = 8
 
 
-@dataclass(frozen=True)
-class WantedCalls(Wanted):
-    every: bool = False
-    """Also calls that neither queued a bio nor waited for I/O."""
-
-
 @dataclass
 class CallCounts:
     calls: int = 0
@@ -244,7 +238,7 @@ class SlowestCalls:
     """Finds the slowest calls of a log's windows: `add` every one, then `gather` every one anew."""
 
     trace: Trace
-    wanted: WantedCalls
+    wanted: Wanted
     counts: CallCounts = field(default_factory=CallCounts)
     found: list[SlowCall] = field(default_factory=list)
     """The slowest calls so far, at most `wanted.top`, the slowest first; of equals the first."""
@@ -263,7 +257,7 @@ class SlowestCalls:
         if self.wanted.failed:
             wanted &= (calls.result < 0) & (calls.result >= -LARGEST_ERRNO)
         of_kernel = context.files.of_kernel(calls.file) & (calls.bios == 0)
-        without = wanted & (~calls.with_io | of_kernel) & (not self.wanted.every)
+        without = wanted & (~calls.with_io | of_kernel) & (not self.wanted.every_call)
         self.counts.without_io += int(without.sum())
         wanted &= ~without
         self.counts.matching += int(wanted.sum())

@@ -9,12 +9,11 @@ second pass: `surroundings`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from biotrail.converters.analysis.choosing.choosing import Choice, failed_nowait
-from biotrail.converters.analysis.guests.disk_requests import Side
 from biotrail.converters.analysis.slow.io_details import (
     IO,
     RequestFacts,
@@ -43,6 +42,9 @@ from biotrail.converters.sites.pair_names import PairNames
 from biotrail.converters.sites.tables import Following
 from biotrail.converters.sites.trees import Life
 from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, NO_TAG, Kind
+
+if TYPE_CHECKING:  # imported where a guest is asked for
+    from biotrail.converters.analysis.guests.figures import Side
 
 
 @dataclass
@@ -144,7 +146,7 @@ class SlowIO:
     """None unless a second pass filled it in."""
     followed: list[FollowedLife] = field(default_factory=list)
     """Followed lives of its requests, or of its bios, also on lower devices."""
-    side: Side | None = None
+    side: "Side | None" = None
     """Of a guest's I/O, where its request's time went on the host; None: not known, no guest."""
 
     def rank(self, by_size: bool = False) -> tuple[bool, int]:
@@ -178,6 +180,8 @@ class Wanted:
     """How many at most; 0: none, matching I/Os are only counted."""
     over: int = 0
     failed: bool = False
+    every_call: bool = False
+    """Of calls: also those that neither queued a bio nor waited for I/O."""
 
 
 @dataclass

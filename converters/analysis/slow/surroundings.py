@@ -209,16 +209,9 @@ class _Target:
         self.before = Before(self.queue, self.end, mates)
 
     def groups(self) -> list[BioCounts]:
-        found = self.found
-        moments = [m for m in (found.when_queued, found.when_issued) if m is not None]
-        return [
-            *(group for m in moments for group in (m.waiting, m.in_device)),
-            found.ahead,
-            found.overtook_it,
-            found.it_overtook,
-            found.completed_meanwhile,
-            found.of_these_issued_later,
-        ]
+        of = [self.found, self.found.when_queued, self.found.when_issued]
+        every = [one for part in of if part is not None for one in vars(part).values()]
+        return [one for one in every if isinstance(one, BioCounts)]
 
     def add_bios(self, bios: Bios, end: I64, codes: I64, names: list[str], tasks: Tasks) -> None:
         """end: ns when each ended, as of _ends. codes, names: bio i is a `names[codes[i]]`."""

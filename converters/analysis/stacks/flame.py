@@ -203,15 +203,10 @@ Formats = Mapping[Weight, Callable[[int], str]]
 """Weight → function that formats a number of that weight; only these are shown."""
 
 
-class _Place(NamedTuple):
-    node: Node
-    x: float
-    wide: float
-
-
 def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: Formats) -> str:
     scale = (WIDTH - 2 * MARGIN) / max(flame.nodes[0].weight(by), 1)
-    places: list[_Place] = []
+    places: list[tuple[Node, float, float]] = []
+    """(node, its left edge, its width) of those that are drawn."""
     free: list[float] = []
     """Per node so far: the left edge of the next function that it called; siblings are side by side
     from their caller's left edge."""
@@ -222,13 +217,13 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: For
             free[node.parent] += wide
         free.append(x)
         if wide >= NARROWEST:
-            places.append(_Place(node, x, wide))
+            places.append((node, x, wide))
     less = flame.left_out + len(flame.nodes) - len(places)
     lines = [title, *notes]
     if less:
         lines.append(f"{less:,} frames too narrow to be seen are not drawn")
     top = MARGIN + LINE * len(lines)
-    bottom = top + ROW * (1 + max((place.node.depth for place in places), default=0))
+    bottom = top + ROW * (1 + max((node.depth for node, _, _ in places), default=0))
     height = bottom + MARGIN
     texts = []
     for at, text in enumerate(lines):
@@ -242,14 +237,13 @@ def svg(flame: Flame, by: Weight, title: str, notes: Sequence[str], formats: For
             f"<title>{_text(title)}</title>",
             f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>',
             *texts,
-            *(_frame(place, bottom, flame.nodes[0], formats) for place in places),
+            *(_frame(*place, bottom, flame.nodes[0], formats) for place in places),
             "</svg>\n",
         ]
     )
 
 
-def _frame(place: _Place, bottom: int, whole: Node, formats: Formats) -> str:
-    node, x, wide = place
+def _frame(node: Node, x: float, wide: float, bottom: int, whole: Node, formats: Formats) -> str:
     y = bottom - ROW * (node.depth + 1)
     weights = ", ".join(
         f"{formats[by](node.weight(by))} ({100 * node.weight(by) / max(whole.weight(by), 1):.1f} %)"

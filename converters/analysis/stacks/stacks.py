@@ -16,7 +16,7 @@ from biotrail.converters.analysis.distributions.sketch import (
 )
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.stacks import Frame, Stack
-from biotrail.converters.events.tables import I32, I64, NEVER, Lifecycles
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
 from biotrail.converters.lifecycles.operations import transferred
 
 BUCKETS = 64
@@ -127,16 +127,11 @@ class StackTable:
         return list(found.values())
 
 
-def log2(latency: I64) -> I32:
+def log2(latency: I64) -> I64:
     """Return the index of each latency's highest bit, exact where floats are rounded."""
-    bucket = np.zeros(len(latency), np.int32)
-    rest = latency.copy()
-    for shift in (32, 16, 8, 4, 2, 1):
-        high = rest >> shift
-        more = high > 0
-        bucket[more] += shift
-        rest = np.where(more, high, rest)
-    return bucket
+    latency = np.maximum(latency, 1)
+    bucket = np.minimum(np.frexp(latency.astype(np.float64))[1] - 1, 62)
+    return np.asarray(bucket - (np.int64(1) << bucket > latency), np.int64)
 
 
 def heaviest(callers: Iterable[Callers], by: Weight) -> list[Callers]:

@@ -144,10 +144,10 @@ class _Definitions:
         """Define a metric member and class per gauge, and their instances for each disk."""
         lib, define = self._lib, self._archive.define
         kind = (lib.METRIC_TYPE_OTHER, lib.METRIC_ABSOLUTE_NEXT)
-        for at, gauge in enumerate(GAUGES):
-            texts = self._text(gauge.name), self._text(gauge.meaning)
+        for at, (name, meaning, unit) in enumerate(GAUGES):
+            texts = self._text(name), self._text(meaning)
             value = (lib.TYPE_UINT64, lib.BASE_DECIMAL, 0)
-            define("MetricMember", at, *texts, *kind, *value, self._text(gauge.unit))
+            define("MetricMember", at, *texts, *kind, *value, self._text(unit))
             how = (lib.METRIC_ASYNCHRONOUS, lib.RECORDER_KIND_ABSTRACT)
             define("MetricClass", at, [at], *how)
         for location in self._handles.locations.values():

@@ -3,22 +3,13 @@
 
 from dataclasses import dataclass
 
-
-@dataclass(frozen=True)
-class Gauge:
-    """A counter that every disk has."""
-
-    name: str
-    meaning: str
-    unit: str
-
-
 GAUGES = (
-    Gauge("queued", "Q to D: bios queued and not yet issued", "bios"),
-    Gauge("in device", "D to C: bios issued and not yet complete", "bios"),
-    Gauge("reads", "bytes that reads completed, over 10 ms", "B/s"),
-    Gauge("writes", "bytes that writes completed, over 10 ms", "B/s"),
+    ("queued", "Q to D: bios queued and not yet issued", "bios"),
+    ("in device", "D to C: bios issued and not yet complete", "bios"),
+    ("reads", "bytes that reads completed, over 10 ms", "B/s"),
+    ("writes", "bytes that writes completed, over 10 ms", "B/s"),
 )
+"""Counters that every disk has: name, meaning, unit."""
 
 BIOS, REQUESTS, COUNTERS = "bios", "requests", "counters"
 """Kinds of a device's locations; the first two are layers, each an I/O paradigm."""

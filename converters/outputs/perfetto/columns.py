@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.keys import rows_among
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import (
     I64,
@@ -32,7 +32,7 @@ from biotrail.converters.outputs.perfetto.names import (
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
 """An array of any unsigned dtype."""
-_UINT, INT, _BOOL, STRING = 0x18, 0x20, 0x10, 0x88
+_UINT, INT, BOOL, STRING = 0x18, 0x20, 0x10, 0x88
 """First byte of the tag of a value's field in DebugAnnotation."""
 FOREVER = np.iinfo(np.int64).max
 """The end of a slice whose end is not known yet."""
@@ -47,7 +47,7 @@ class Column:
     iid: int
     """Interned id of the argument's name."""
     tag: int
-    """_UINT, INT, _BOOL or STRING."""
+    """_UINT, INT, BOOL or STRING."""
     values: Unsigned
     """Per slice that has it: its value, or with tag STRING the id of an interned string."""
     at: I64 | None
@@ -146,10 +146,6 @@ class Slices:
         given = values if values.dtype.kind == "u" else values.astype(np.uint64)
         self.columns.append(Column(ARGUMENT_IIDS[name], tag, given, at))
 
-    def true(self, name: str, where: Bool) -> None:
-        """Append an argument that is `true` for slices in `where` and absent for the others."""
-        self.put(name, where, where, _BOOL)
-
     def text(self, name: str, ids: U64, where: Bool | None = None) -> None:
         """Append an interned string argument; a slice with id 0, or not in `where`, has none."""
         shown = ids > 0 if where is None else where & (ids > 0)
@@ -240,9 +236,8 @@ def _rows_of(number: I64, owner: I64) -> I64:
     rows = np.empty(len(owner), dtype=np.int64)
     if loops.rows_of(np.ascontiguousarray(number), np.ascontiguousarray(owner), rows) >= 0:
         return rows
-    order = np.argsort(number, kind="stable")
-    row, known = rows_of(number[order], owner)
-    return np.where(known, order[row], -1)
+    row, known = rows_among(number, owner)
+    return np.where(known, row, -1)
 
 
 def add_stages(slices: Slices, stages: Stages) -> None:

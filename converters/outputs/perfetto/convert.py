@@ -19,17 +19,15 @@ from biotrail.converters.events.tables import NEVER, Lifecycles, LossWindows
 from biotrail.converters.inputs.perfetto.clocks import BOOTTIME
 from biotrail.converters.lifecycles.result import FIRST_UNRECORDED
 from biotrail.converters.lifecycles.windows import restricted
-from biotrail.converters.outputs.perfetto.columns import FOREVER, Ranking, Slices
+from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.counters import CounterWriter
-from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing, mark_lives
-from biotrail.converters.outputs.perfetto.lives import LifeWriter
+from biotrail.converters.outputs.perfetto.flows import FlowMaker, mark_crossing
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
     REQUEST,
     SLOW_CALL,
     SLOWEST,
     STANDARD,
-    Detail,
     Drawing,
     Options,
 )
@@ -43,18 +41,10 @@ from biotrail.converters.outputs.perfetto.packets import (
     recording_facts,
     system_info,
 )
-from biotrail.converters.outputs.perfetto.path_slices import (
-    CallMaker,
-    InterruptMaker,
-    PairMaker,
-    commit_slices,
-    submission_slices,
-)
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.slices import BlockMaker
 from biotrail.converters.outputs.perfetto.slowest import (
     Flights,
-    SlowCalls,
     Slowest,
     counters,
     slow_packets,
@@ -70,10 +60,13 @@ from biotrail.converters.outputs.perfetto.tracks import (
 )
 from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.outputs.perfetto.writing import SliceWriter, last_packet
-from biotrail.converters.sites.lives import LifeReader
+from biotrail.converters.sites.tables import follows
 
 if TYPE_CHECKING:
     from biotrail.converters.analysis.blame.online import Timeline
+    from biotrail.converters.outputs.perfetto.path_slices import PathMaker
+    from biotrail.converters.outputs.perfetto.sites import SiteMaker
+    from biotrail.converters.sites.lives import LifeReader
 
 _END_BYTES = 24 << 10
 """Bytes that the slowest I/Os and calls and the summary take, which are written at a part's end."""
@@ -127,7 +120,7 @@ class _Converter:
         to_end: bool,
         options: Options,
         place: Place | None = None,
-        lives: LifeReader | None = None,
+        lives: "LifeReader | None" = None,
         blame: "Timeline | None" = None,
     ) -> None:
         """Lives are gathered by `lives`, the same for all parts of a trace; None: a new one."""
@@ -144,28 +137,23 @@ class _Converter:
         self._blocks = BlockMaker(drawing, self._stacks)
         self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
         self._tree = tree = Tree(self._identity, context, place)
-        parts = self._file, self._streams, tree, self.summary
+        parts = self._file, self._streams, tree
         self._slices = SliceWriter(*parts)
         self._flows: FlowMaker | None = None
         if options.detail.requests:
             flow = self._identity.flow
             self._flows = FlowMaker(flow, drawing.names, every=options.every_arrow)
         self._flights = Flights(context)
-        self._slow_calls = SlowCalls(drawing, self._flights)
-        self._calls = CallMaker(drawing, tree.threads, self._flows, self._slow_calls)
-        self._submissions = Ranking()
-        self._pairs = PairMaker(drawing, tree.pairs)
-        self._interrupts = InterruptMaker(drawing)
-        self._with_path = False
-        """Whether a window had what was recorded beside the block layer."""
-        self._lives = LifeWriter(self._identity, tree, lives or LifeReader(context))
+        self._path = self._path_maker() if context.path_parts else None
+        """None: nothing was recorded beside the block layer so far."""
+        self._lives = lives
+        self._sites: SiteMaker | None = None
+        """None: there were no pairs of events so far, and no object is followed."""
         self.counters = CounterWriter(drawing, *parts)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
         self._ftrace = options.ftrace
         self._reasons = BlockedReasons(context.wait_stacks) if place.reasons else None
-        self._longest_pair = 0, 0
-        """Begin and end (ns) of the longest pair of events."""
         self._at_end: Lifecycles | None = None
         """What is open at the end of the last window; None: there was no window."""
         self._begin: int | None = None
@@ -179,9 +167,15 @@ class _Converter:
             every = np.ones(len(window.bios), np.bool_), np.ones(len(window.open_bios), np.bool_)
             none = (np.zeros(len(t), np.bool_) for t in (window.requests, window.open_requests))
             window = restricted(window, every[0], next(none), every[1], next(none))
-        maker, names, path = self._blocks, self._drawing.names, window.path
+        maker, path, tables = self._blocks, window.path, window.sites
         if path is not None:
             self._tree.name_processes(window.tasks)
+            self._path = self._path or self._path_maker()
+        if self._sites is None and (tables is not None or follows(self.context.header)):
+            from biotrail.converters.outputs.perfetto import sites
+
+            drawing, identity = self._drawing, self._identity
+            self._sites = sites.SiteMaker(drawing, identity, self._tree, self._lives)
         bios, requests = maker.bios(window), maker.requests(window)
         open_bios = maker.in_flight(BIO, window.open_bios)
         open_requests = maker.in_flight(REQUEST, window.open_requests)
@@ -190,21 +184,26 @@ class _Converter:
         slowest, shown = self._slowest.add(bios, window)
         if self._flows is not None:
             self._flows.add(window, bios, requests, slowest, shown)
-            if window.sites is not None and window.sites.joined is not None:
-                joined = window.sites.joined
-                kind = self._lives.reader.following.type
-                mark_lives(window, joined, kind, bios, requests, self._identity, names)
+            if self._sites is not None and tables is not None and tables.joined is not None:
+                self._sites.mark(tables.joined, window.bios.request, bios, requests)
             if self._place.crossing is not None:
-                mark_crossing(self._place.crossing, bios, requests, names)
-        beside = self._beside(window)
+                mark_crossing(self._place.crossing, bios, requests, self._drawing.names)
+        beside = []  # of categories of which none is in flight
+        if self._path is not None:
+            beside += self._path.slices(window)
+        if self._sites is not None and tables is not None:
+            beside.append(self._sites.pairs(tables.pairs))
+        if self._path is not None and self._path.with_path and self._detail.requests:
+            beside.append(self._path.interrupts(window))
         self._start(window, (bios, requests, open_bios, open_requests, losses, *beside))
         self._file.packets(self._clocks.new_snapshots(self._readings))
         if self._ftrace:
             self._file.packets(block_io(requests, window.requests, self._clocks.offset or 0))
         if self._reasons is not None and path is not None:
             self._file.packets(self._reasons.packets(path.waits, self._clocks.offset or 0))
-        self._file.packets(self._lives.packets(window))
-        self._end = max(self._end, self._lives.end)
+        if self._sites is not None:
+            self._file.packets(self._sites.packets(window))
+            self._end = max(self._end, self._sites.end)
         self._slices.write(bios, open_bios)
         self._slices.write(requests, open_requests)
         for slices in beside:
@@ -226,29 +225,10 @@ class _Converter:
         if len(self._drawing.strings.known) > _MOST_STRINGS:
             self._streams.forget_strings()
 
-    def _beside(self, window: Lifecycles) -> list[Slices]:
-        """Return the window's slices of categories of which none is in flight."""
-        beside: list[Slices] = []
-        path, tasks = window.path, window.tasks
-        self._with_path |= path is not None
-        if self._with_path:
-            beside.append(self._calls.calls(path, tasks))
-        if path is not None:
-            beside.append(commit_slices(path.commits, self._drawing, self._flows))
-            if self._detail != Detail.BIOS:
-                ranking, processes = self._submissions, self._tree.processes
-                rows = path.submissions
-                beside.append(submission_slices(rows, tasks, self._drawing, ranking, processes))
-        if window.sites is not None:
-            pairs = self._pairs.pairs(window.sites.pairs)
-            if len(pairs):
-                at = int(np.argmax(pairs.end - pairs.start))
-                span = int(pairs.start[at]), int(pairs.end[at])
-                self._longest_pair = max(self._longest_pair, span, key=_length)
-            beside.append(pairs)
-        if self._with_path and self._detail.requests:
-            beside.append(self._interrupts.interrupts(window))
-        return beside
+    def _path_maker(self) -> "PathMaker":
+        from biotrail.converters.outputs.perfetto.path_slices import PathMaker
+
+        return PathMaker(self._drawing, self._tree, self._flows, self._flights)
 
     def finish(self, until: int = FOREVER) -> None:
         """End open slices and counters, and write the slowest I/Os and the summary.
@@ -272,16 +252,17 @@ class _Converter:
             if len(last.bios) or len(last.requests):
                 self.write_window(last)
             rest = []
-            if self._with_path:
-                rest = [self._calls.calls(None, last.tasks, rest=True)]
-                rest.append(self._interrupts.interrupts(None))
+            if self._path is not None and self._path.with_path:
+                rest = [self._path.calls(None, last.tasks, rest=True), self._path.interrupts(None)]
             self._start(last, rest)
             for slices in rest:
                 self._slices.write(slices)
-        if until == FOREVER:
-            self._file.packets(self._lives.packets(None))
-            self._end = max(self._end, self._lives.end)
-        self.summary.lives = self._lives.lives
+        sites = self._sites
+        if sites is not None:
+            if until == FOREVER:
+                self._file.packets(sites.packets(None))
+                self._end = max(self._end, sites.end)
+            self.summary.lives = sites.lives
         begin = self._begin or 0
         read_at = (int(reading["monotonic"]) for reading in self._readings)
         self._end = max([self._end, begin, *(at for at in read_at if at <= until)])
@@ -293,34 +274,33 @@ class _Converter:
             self._file.packets([*counters(self._blame, self._tree, begin, self._end)])
         ios, host = slowest_of(self._slowest.kept), self._place.host
         self._file.packets(slow_packets(self._tree, SLOWEST, ios, host, self._flows, self._blame))
-        self._file.packets(slow_packets(self._tree, SLOW_CALL, self._slow_calls.kept, host))
+        if self._path is not None:
+            self._file.packets(slow_packets(self._tree, SLOW_CALL, self._path.slow.kept, host))
         self.summary.lanes = sum(len(one.last_end) for one in self._slices.pools.values())
         self.summary.devices = len(self._tree.devices)
         self.summary.sequences = 1 + len(self._streams.tracks)
         left_out = {*_NOT_IN_INSTANT, *(() if self.summary.lives else ("lives",))}
         facts = {k: v for k, v in asdict(self.summary).items() if k not in left_out}
         self._file.packets([instant(self._tree.recording, self._end, "end of recording", facts)])
-        self._write_view()
-
-    def _write_view(self) -> None:
-        """Set `summary.view`: the slowest I/O with one latency before and after it, in the trace.
-
-        Without I/O it is around the longest pair of events or life, if there is any. As attribute
-        `view` it is the log's last packet, where readers look for it.
-        """
-        begin, end = max(self._longest_pair, self._lives.longest, key=_length)
-        slowest = self._slowest.kept[:1]
-        for one in slowest:
-            begin, end = one.start, one.end
+        # The view is of the slowest I/O, or else of the longest pair of events or life, with its
+        # length before and after it, in the trace.
+        device = ""
+        if self._slowest.kept:
+            slowest = self._slowest.kept[0]
+            begin, end = slowest.start, slowest.end
+            device = self.context.device_label(slowest.dev)
+        else:
+            begin, end = (0, 0) if sites is None else sites.longest
         if begin == end:
             return
-        last, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
+        last_shown, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
         self.summary.view = View(
             end - begin,
             max(at - (end - begin), self._shown_from),
-            min(at + 2 * (end - begin), last),
-            "".join(self.context.device_label(one.dev) for one in slowest),
+            min(at + 2 * (end - begin), last_shown),
+            device,
         )
+        # The log's last packet, where readers look for it.
         self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
@@ -390,6 +370,8 @@ def convert_parts(
     limit if the next is larger, or by slices still open at its end. A window without content begins
     no further part. The other parameters are those of `convert`.
     """
+    from biotrail.converters.sites.lives import LifeReader
+
     converter = partial(_Converter, context, stacks=stacks, to_end=to_end, options=options)
     summaries: list[PerfettoSummary] = []
     part: _Converter | None = None
@@ -420,10 +402,6 @@ def convert_parts(
     if part is not None:
         part.finish()
     return summaries
-
-
-def _length(span: tuple[int, int]) -> int:
-    return span[1] - span[0]  # below 0: of a damaged pair
 
 
 def _losses_in_time(windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:

@@ -19,6 +19,7 @@ from biotrail.converters.outputs.counters import (
     Level,
     Samples,
 )
+from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices
 from biotrail.converters.outputs.perfetto.names import (
     DEVICE_FLUSH,
@@ -29,10 +30,9 @@ from biotrail.converters.outputs.perfetto.names import (
     Drawing,
 )
 from biotrail.converters.outputs.perfetto.packets import PacketFile, begin_packet, end_packet
-from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import LATENCIES, LOST, READS, WRITES, Tree
-from biotrail.converters.outputs.perfetto.writing import encode_samples
+from biotrail.converters.outputs.perfetto.writing import PACKET
 
 _FINE_BIN, _FEW = 250_000, 4
 """ns: length of a bin, and the most changes in a bin that are a sample each."""
@@ -51,8 +51,8 @@ class Gauges:
         # Up to _FEW changes within _FINE_BIN are a sample each; else there is a peak per ms.
         thinned = (_FINE_BIN, _FEW) if fine else (LEVEL_BIN, 0)
         self.queued, self.in_device = Level(origin, *thinned), Level(origin, *thinned)
-        self._reads, self._writes = Binned(origin), Binned(origin)
-        self._latency = Binned(origin, latency=True)
+        self.binned = Binned(origin), Binned(origin), Binned(origin, latency=True)
+        """Bytes of reads, of writes, and latencies."""
         self.states = States() if fine else None
 
     def update(self, table: Bios, bios: Slices, requests: Slices, until: int) -> list[Samples]:
@@ -88,18 +88,11 @@ class Gauges:
         opfs, _, of = distinct_values(table.opf[rows])
         names = [self._context.op_name(one) for one in opfs.tolist()]
         done_bytes = table.done_bytes[rows].astype(np.int64)
-        for counter, operations in ((self._reads, READ_OPS), (self._writes, WRITE_OPS)):
+        for counter, operations in zip(self.binned, (READ_OPS, WRITE_OPS), strict=False):
             moves = np.array([name in operations for name in names], dtype=np.bool_)[of]
             moved = moves & (complete >= 0)
             samples += counter.update(complete[moved], done_bytes[moved], until)
-        return samples + self._latency.update(complete[known], latency, until)
-
-    def finish(self, end: int) -> list[Samples]:
-        """Return, per counter of _NAMES, the samples that were held back, none after `end` (ns)."""
-        samples = [self.queued.finish(end), self.in_device.finish(end)]
-        for counter in (self._reads, self._writes, self._latency):
-            samples += counter.finish(end)
-        return samples
+        return samples + self.binned[-1].update(complete[known], latency, until)
 
 
 # The track of a device's states: idle, busy, flushing.
@@ -166,6 +159,10 @@ _MOST_HELD = 1 << 20
 """Changes that are held back at most for a device's oldest bio in flight."""
 
 
+_LARGEST = float(1 << 62)
+"""The largest sample that is written, which a damaged log may exceed."""
+
+
 class CounterWriter:
     """Writes the counters of one log, window by window, then what was held back."""
 
@@ -175,13 +172,11 @@ class CounterWriter:
         file: PacketFile,
         streams: Streams,
         tree: Tree,
-        summary: PerfettoSummary,
     ) -> None:
         self._drawing = drawing
         self._file = file
         self._streams = streams
         self._tree = tree
-        self._summary = summary
         self._gauges: dict[int, Gauges] = {}
         """Per dev_t: its counters."""
         self._stream_of: dict[tuple[str, int], int] = {}
@@ -247,7 +242,10 @@ class CounterWriter:
         begin, end: the trace's, ns. Sets `last`, which may be after `end`.
         """
         for dev, gauges in self._gauges.items():
-            for name, found in zip(_NAMES, gauges.finish(end), strict=True):
+            samples = [gauges.queued.finish(end), gauges.in_device.finish(end)]
+            for counter in gauges.binned:
+                samples += counter.finish(end)
+            for name, found in zip(_NAMES, samples, strict=True):
                 self._write(dev, name, *found)
         for dev, gauges in self._gauges.items():
             if gauges.states is not None:
@@ -277,6 +275,8 @@ class CounterWriter:
         since = np.diff(times, prepend=self._streams.last[stream])
         sequence = int(self._streams.sequence[stream])
         self.last = max(self.last, int(times[-1]))
-        self._file.write(encode_samples(since, sequence, values))
+        whole = np.rint(np.minimum(values, _LARGEST)).astype(np.uint64)
+        out = np.empty(PACKET * len(since), dtype=np.uint8)
+        self._file.write(out.data[: loops.encode_samples(since, sequence, whole, out)])
         self._streams.last[stream] = times[-1]
-        self._summary.samples += len(times)
+        self._file.summary.samples += len(times)

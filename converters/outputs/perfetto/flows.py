@@ -12,10 +12,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from biotrail.converters.calls.keys import Keys, rows_of
+from biotrail.converters.calls.keys import Keys, rows_among, rows_of
 from biotrail.converters.events.array_steps import spread
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
-from biotrail.converters.events.site_tables import JoinedLives
 from biotrail.converters.events.tables import (
     FAR,
     I64,
@@ -35,18 +34,14 @@ from biotrail.converters.outputs.perfetto.names import (
     GUEST_STAGE_ARGUMENTS,
     MARKS,
     TO_HOST,
-    TO_LIFE,
     Interned,
 )
 from biotrail.converters.outputs.perfetto.place import Arrows, Crossing
-from biotrail.converters.outputs.perfetto.tracks import Identity
 
 _SOON = 100_000
 """ns from a completion to the wake-up that it causes, at most: a large bio ends page by page."""
 _MOST_KEPT = 1 << 18
 """Bios that are kept at most until their call returns; the oldest are dropped first."""
-LIFE_FLOW = "I/O of life {}"
-"""What the id of the flow between a life's slice and that of its request or bio is hashed from."""
 _UNKNOWN = -1
 """Context of a completion: not recorded."""
 _MOST_JOURNAL = 1 << 12
@@ -162,7 +157,7 @@ class FlowMaker:
         path, table = window.path, window.bios
         self._known, self.settled = self._kept, FAR
         drawn = _drawn(bios, len(table))
-        row = drawn[_find(table.number, slowest)[0]] if len(table) else slowest
+        row = drawn[rows_among(table.number, slowest)[0]] if len(table) else slowest
         row = row[row >= 0]
         self._mark(bios, Arrow.SLOWEST, row, bios.start[row], bios.number[row])
         shows = np.isin(table.family, shown)
@@ -176,22 +171,22 @@ class FlowMaker:
             self.settled = int(still.complete.min(initial=FAR))
             called = np.isin(table.number, closed.number)
         if self._every:
-            top, known = _find(table.number, table.family)
+            top, known = rows_among(table.number, table.family)
             shows |= called | ((table.parent != NEVER) & known & called[top])
         number, queue = table.number, table.queue
         rows = np.flatnonzero(shows & (drawn >= 0))
         drawn_requests = np.append(_drawn(requests, len(window.requests)), -1)
         # Requests that an arrow leads to, from their bios.
-        row, known = _find(window.requests.number, table.request[rows])
+        row, known = rows_among(window.requests.number, table.request[rows])
         request = np.where(known, drawn_requests[row], -1)
         began = np.append(requests.start, 0)
         served = (request >= 0) & (began[request] >= queue[rows])
         mine, by, alone = rows[served], request[served], rows[~served]
         # Bios that an arrow leads to, from the request above or the bio above.
-        upper, has = _find(number, table.parent[rows])
+        upper, has = rows_among(number, table.parent[rows])
         has[has] = drawn[upper[has]] >= 0
         lower, upper = rows[has], upper[has]
-        row, known = _find(window.requests.number, table.request[upper])
+        row, known = rows_among(window.requests.number, table.request[upper])
         above = np.where(known, drawn_requests[row], -1)
         issued = (above >= 0) & (began[above] <= queue[lower])
         under, of_bio = lower[issued], lower[~issued]
@@ -329,16 +324,6 @@ def _drawn(slices: Slices, count: int) -> I64:
     return drawn
 
 
-def _find(number: I64, wanted: I64) -> tuple[I64, Bool]:
-    """Return the row of each number in `number` (distinct, any order), and if it is there."""
-    if (number[:-1] < number[1:]).all():
-        row, known = rows_of(number, wanted)
-        return row, known & (wanted != NEVER)
-    order = np.argsort(number, kind="stable")
-    row, known = rows_of(number[order], wanted)
-    return order[row], known & (wanted != NEVER)
-
-
 def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     """Return per question how many rows of its key are not after its time, and the place behind.
 
@@ -351,39 +336,7 @@ def _up_to(key: I64, time: I64, asked: I64, at: I64) -> tuple[I64, I64]:
     return place - np.searchsorted(rows, asked * len(times), side="left"), place
 
 
-# Arguments and arrows that join slices to followed lives, and to the other log of a guest.
-
-
-def mark_lives(
-    window: Lifecycles,
-    joined: JoinedLives,
-    kind: str,
-    bios: Slices,
-    requests: Slices,
-    identity: Identity,
-    names: Interned,
-) -> None:
-    """Add the argument `life`, and a mark with a flow, to the slices of followed requests or bios.
-
-    kind: the struct that the log follows. A bio whose last request was followed has the argument
-    too. Of several lives of a request, its slice has the first one's number, and a flow to each.
-    """
-    if not len(joined):
-        return
-    joined = joined.take(np.lexsort((joined.life, joined.number)))
-    drawn = requests if kind == "request" else bios
-    numbered = [(drawn, drawn.number)]
-    if kind == "request":
-        numbered.append((bios, window.bios.request[bios.rows]))
-    for slices, number in numbered:
-        place = np.minimum(np.searchsorted(joined.number, number), len(joined) - 1)
-        slices.put("life", joined.life[place], joined.number[place] == number)
-    # The life has a mark at its begin, too: which of both is first depends on what was recorded.
-    if len(drawn):
-        at, known = _find(drawn.number, joined.number)
-        at = at[known]
-        ids = [identity.uuid(LIFE_FLOW.format(life)) for life in joined.life[known].tolist()]
-        drawn.mark(at, drawn.start[at], np.array(ids, np.uint64), names.id(TO_LIFE))
+# Arguments and arrows that join slices to the other log of a guest.
 
 
 def mark_crossing(crossing: Crossing, bios: Slices, requests: Slices, names: Interned) -> None:

@@ -330,17 +330,17 @@ class Options:
 STANDARD = Options()
 
 
+@dataclass
 class Interned:
     """Numbers texts in the order of their first use, from `first` on."""
 
-    def __init__(self, first: int = 1) -> None:
-        self._first = first
-        self.known: dict[str, int] = {}
-        """Id by text, in the order of the ids; once cleared, texts are numbered anew."""
+    first: int = 1
+    known: dict[str, int] = field(default_factory=dict)
+    """Id by text, in the order of the ids; once cleared, texts are numbered anew."""
 
     def id(self, text: str) -> int:
         """Return the text's id, a new one at its first use, the next after the last."""
-        return self.known.setdefault(text, self._first + len(self.known))
+        return self.known.setdefault(text, self.first + len(self.known))
 
     def ids(self, values: NDArray[Any], text: Callable[[int], str | None]) -> NDArray[np.uint64]:
         """Return the id of each value's text (n,), 0 for an empty one; `text` is asked once each.
@@ -358,7 +358,7 @@ class Interned:
         return np.array(ids, dtype=np.uint64)[of.reshape(-1)]
 
     def text(self, iid: int) -> str:
-        return list(self.known)[iid - self._first]
+        return list(self.known)[iid - self.first]
 
 
 @dataclass

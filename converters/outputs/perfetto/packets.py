@@ -119,20 +119,21 @@ def instant(track: int, at: int, name: str, facts: Facts) -> TracePacket:
     return packet
 
 
+@dataclass
 class PacketFile:
     """The file of a trace, or of one log's part of it; raises OutputError where it fails."""
 
-    def __init__(self, out: BinaryIO, sequence: int, summary: PerfettoSummary) -> None:
-        self._out = out
-        self._sequence = sequence
-        self._summary = summary
+    out: BinaryIO
+    sequence: int
+    """The log's own packet sequence."""
+    summary: PerfettoSummary
 
     def packets(self, packets: Iterable[TracePacket]) -> None:
         """Write packets, on the log's own sequence where they do not say which."""
         encoded = []  # one by one: a Trace of all would copy them
         for packet in packets:
             if not packet.trusted_packet_sequence_id:
-                packet.trusted_packet_sequence_id = self._sequence
+                packet.trusted_packet_sequence_id = self.sequence
             if not packet.sequence_flags:
                 packet.sequence_flags = TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
             encoded.append(Trace(packet=[packet]).SerializeToString())
@@ -141,13 +142,13 @@ class PacketFile:
     def write(self, data: bytes | memoryview) -> None:
         """Write encoded packets, `Trace.packet` fields one after the other; may be empty."""
         try:
-            self._out.write(data)
+            self.out.write(data)
         except OSError as error:
             raise OutputError(
-                f"The trace cannot be written after {self._summary.bytes} bytes: {error.strerror}. "
+                f"The trace cannot be written after {self.summary.bytes} bytes: {error.strerror}. "
                 "Make room or choose another place."
             ) from error
-        self._summary.bytes += len(data)
+        self.summary.bytes += len(data)
 
 
 # What Perfetto's own SQL and UI make tables of: ftrace events, made of requests and waits. Field

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Slices beside those of the block layer: calls, commits, submissions, interrupts, pairs."""
+"""Slices beside those of the block layer: calls, commits, submissions, interrupts."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,6 @@ from biotrail.converters.calls.names import LARGEST_ERRNO, name_of_call, name_of
 from biotrail.converters.calls.pending import PendingWaits
 from biotrail.converters.calls.reason_rules import WAIT_REASON_NAMES, WaitReason
 from biotrail.converters.events.path_tables import Calls, Commits, PathTables, Waits
-from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
 from biotrail.converters.events.tables import (
     FAR,
@@ -38,16 +37,13 @@ from biotrail.converters.outputs.perfetto.names import (
     COMMIT_PHASES,
     INTERRUPT,
     INTERRUPT_PARTS,
-    PAIR,
     RUNNABLE,
     SUBMISSION,
     Detail,
     Drawing,
-    Interned,
 )
-from biotrail.converters.outputs.perfetto.slowest import SlowCalls
-from biotrail.converters.outputs.perfetto.tree import PairTrack
-from biotrail.converters.sites.pair_names import MOST_KEYS, DrawnPairs, PairNames
+from biotrail.converters.outputs.perfetto.slowest import Flights, SlowCalls
+from biotrail.converters.outputs.perfetto.tree import Tree
 from biotrail.converters.submissions.names import (
     JOINED_NAMES,
     RUNNER_NAMES,
@@ -57,37 +53,94 @@ from biotrail.converters.submissions.names import (
 
 _MOST_HELD = 1 << 16
 """Calls that are held back at most: beyond, all are drawn."""
+_STEPS = {
+    "submit_to_queue_ns": ("submitted", "queued"),
+    "queue_to_end_ns": ("queued", "ended"),
+    "end_to_complete_ns": ("ended", "completed"),
+    "complete_to_reap_ns": ("completed", "reaped"),
+}
+"""Argument → the columns of Submissions at which the step begins and ends."""
+
+_IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
+_NAMES = "interrupt", "softirq without interrupt"
+_MOST_PENDING = 1 << 16
+"""Completions that are held back at most until their interrupt is known as a whole."""
 
 
-class CallMaker:
-    """Makes slices of the calls of each window, in the order of the windows."""
+@dataclass
+class _Completions(Table):
+    """Completions in an interrupt or in the BLOCK softirq. Times in ns; NEVER: not this one's."""
+
+    dev: I64
+    entered: I64
+    """Entry of the softirq, or else of the interrupt, in which the request was completed."""
+    hard: I64
+    raised: I64
+    soft: I64
+    complete: I64
+    irq: U32
+
+    @classmethod
+    def of(cls, window: Lifecycles) -> "_Completions":
+        """Return a row for each request of a window that was completed in an interrupt or softirq.
+
+        A time is NEVER if it cannot be this completion's: they are in the order of issue,
+        interrupt, raise, softirq, completion.
+        """
+        assert window.path is not None
+        row, known = rows_of(window.requests.number, window.path.interrupts.number)
+        ends = window.path.interrupts.take(known)
+        requests = window.requests.take(row[known])
+        soft = np.where(ends.context == _IN_SOFTIRQ, ends.soft, NEVER)
+        soft = np.where(soft <= requests.complete, soft, NEVER)
+        until = np.where(soft == NEVER, requests.complete, soft)
+        hard = np.where((ends.hard >= requests.issue) & (ends.hard <= until), ends.hard, NEVER)
+        raised = np.where((ends.raised >= hard) & (ends.raised <= soft), ends.raised, NEVER)
+        entered = np.where(ends.context == _IN_INTERRUPT, hard, soft)
+        dev = requests.dev.astype(np.int64)
+        every = cls(dev, entered, hard, raised, soft, requests.complete, ends.irq)
+        return every.take((entered != NEVER) & (requests.issue != NEVER))
+
+
+class PathMaker:
+    """Makes slices of the path's tables, window by window in their order."""
 
     def __init__(
-        self,
-        drawing: Drawing,
-        threads: dict[int, tuple[int, str]],
-        flows: FlowMaker | None,
-        slowest: SlowCalls,
+        self, drawing: Drawing, tree: Tree, flows: FlowMaker | None, flights: Flights
     ) -> None:
-        """threads: filled with (process id, name) of each thread id at its last call."""
-        self._drawing, self._detail = drawing, drawing.options.detail
-        self._threads, self._flows, self._slowest = threads, flows, slowest
-        self._ranking = Ranking()
+        """tree: its `threads` and `processes` are filled. flights: as for `SlowCalls`."""
+        self._drawing, self._tree, self._flows = drawing, tree, flows
+        self._detail = drawing.options.detail
+        self.slow = SlowCalls(drawing, flights)
+        self.with_path = False
+        """Whether a window had tables of the path."""
+        self._calls, self._submissions, self._interrupts = Ranking(), Ranking(), Ranking()
         self._pending = PendingWaits()
         self._held = Calls.none()
         """Calls that have returned, and have no slice yet."""
-        self._says_reasons = "fs" in drawing.context.path_parts
+        self._completions = _Completions.none()
+        """Completions whose interrupt may have completed requests of later windows."""
+        says_reasons = "fs" in drawing.context.path_parts
         waits = [
-            WAIT_REASON_NAMES[reason]
-            if self._says_reasons and reason != WaitReason.UNKNOWN
-            else BLOCKED
+            WAIT_REASON_NAMES[reason] if says_reasons and reason != WaitReason.UNKNOWN else BLOCKED
             for reason in sorted(WaitReason)
         ]
         self._waits = *waits, RUNNABLE
         """Name of each WaitReason, and RUNNABLE."""
-        if self._says_reasons:  # interned early, to be below 128
+        if says_reasons:  # interned early, to be below 128
             for name in self._waits:
                 drawing.names.id(name)
+
+    def slices(self, window: Lifecycles) -> list[Slices]:
+        """Return the window's slices of calls, commits and submissions."""
+        path, tasks = window.path, window.tasks
+        self.with_path |= path is not None
+        found = [self.calls(path, tasks)] if self.with_path else []
+        if path is not None:
+            found.append(self._of_commits(path.commits))
+            if self._detail != Detail.BIOS:
+                found.append(self._of_submissions(path.submissions, tasks))
+        return found
 
     def calls(self, path: PathTables | None, tasks: Tasks, *, rest: bool = False) -> Slices:
         """Return slices of calls, and of waits outside of timed ones, in the order of entry.
@@ -113,7 +166,7 @@ class CallMaker:
         for tid, row in zip(tids.tolist(), table.task[::-1][last].tolist(), strict=True):
             known = row >= 0
             named = (int(tasks.tgid[row]), str(tasks.comm[row])) if known else (tid, "")
-            self._threads[tid] = named
+            self._tree.threads[tid] = named
         machine, names = self._drawing.context.machine, self._drawing.names
         ids = names.ids(
             table.number.astype(np.int64) * 2 + table.timed,
@@ -129,13 +182,13 @@ class CallMaker:
         commit = np.full(len(slices), NEVER)
         np.maximum.at(commit, row, waits.commit)
         failed = (table.result < 0) & (table.result >= -LARGEST_ERRNO)
-        self._ranking.add_arguments(
+        self._calls.add_arguments(
             self._detail,
             slices,
             failed,
             lambda part, at, every: self._arguments(part, table.take(at), commit[at], every),
         )
-        slowest = self._slowest.add(slices, table, row, waits, tasks)
+        slowest = self.slow.add(slices, table, row, waits, tasks)
         self._add_waits(slices, row, waits, names_of_waits, np.isin(row, slowest))
         if self._flows is not None:
             self._flows.of_calls(slices, table)
@@ -186,154 +239,83 @@ class CallMaker:
         count = np.bincount(rows[lasting], minlength=len(slices))
         slices.stages = StageColumns(count, names[lasting], start[lasting], end[lasting], flow)
 
+    def _of_commits(self, table: Commits) -> Slices:
+        """Return a slice per commit of a journal that ended in a window, in the order of start.
 
-def commit_slices(table: Commits, drawing: Drawing, flows: FlowMaker | None) -> Slices:
-    """Return a slice per commit of a journal that ended in a window, in the order of start.
-
-    Its phases are nested. A commit whose start was not seen starts at the first phase that was
-    seen, or at its end. Phases between moments of which one was not seen have no slice.
-    """
-    if not len(table):
-        return Slices.none(COMMIT)
-    begun = np.stack([table.started, table.locking, table.flushing, table.logging], axis=1)
-    start = np.where(begun == NEVER, table.end[:, None], begun).min(axis=1)
-    order = np.argsort(start, kind="stable")
-    table, start, begun = table.take(order), start[order], begun[order]
-    name = np.full(len(table), drawing.names.id(COMMIT))
-    slices = Slices.of_rows(COMMIT, table.dev, start, table.end, name)
-    slices.put("transaction", table.transaction)
-    slices.put("tid", table.tid)
-    ended = np.concatenate([begun[:, 1:], table.end[:, None]], axis=1)
-    names = np.array([drawing.names.id(phase) for phase in COMMIT_PHASES])
-    slices.stages = stages_in_turn(names, begun, ended, begun != NEVER)
-    if flows is not None:
-        flows.of_commits(slices, table)
-    return slices
-
-
-_STEPS = {
-    "submit_to_queue_ns": ("submitted", "queued"),
-    "queue_to_end_ns": ("queued", "ended"),
-    "end_to_complete_ns": ("ended", "completed"),
-    "complete_to_reap_ns": ("completed", "reaped"),
-}
-"""Argument → the columns of Submissions at which the step begins and ends."""
-
-
-def submission_slices(
-    rows: Submissions,
-    tasks: Tasks,
-    drawing: Drawing,
-    ranking: Ranking,
-    processes: dict[int, str],
-) -> Slices:
-    """Return a slice per submission (io_uring's, aio's) of a window, in order of (start, number).
-
-    From the submission, or else the first Q, to the completion, or else the end of the last bio.
-    `group` is the process id, or else the thread's. processes: filled with the name of a thread
-    that queued a submission, by process id.
-    """
-    if not len(rows):
-        return Slices.none(SUBMISSION)
-    start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
-    rows, start = rows.take(start != NEVER), start[start != NEVER]
-    order = np.lexsort((rows.number, start))
-    rows, start = rows.take(order), start[order]
-    end = np.maximum(np.where(rows.completed != NEVER, rows.completed, rows.ended), start)
-    process = rows.tid.astype(np.int64)
-    if len(tasks):
-        known, task = rows.task >= 0, np.maximum(rows.task, 0)
-        process = np.where(known, tasks.tgid[task].astype(np.int64), process)
-        for pid, at in zip(*np.unique(process, return_index=True), strict=True):
-            name = str(tasks.comm[task[at]]) if known[at] else ""
-            processes.setdefault(int(pid), name)
-    names = drawing.names.ids(operations_of(rows), operation_name)
-    slices = Slices.of_rows(SUBMISSION, process, start, end, names)
-    ranking.add_arguments(
-        drawing.options.detail,
-        slices,
-        np.asarray((rows.completed != NEVER) & (rows.result < 0)),
-        lambda part, at, every: _submission_arguments(part, drawing.strings, rows.take(at), every),
-    )
-    return slices
-
-
-def _submission_arguments(
-    slices: Slices, strings: Interned, rows: Submissions, every: bool
-) -> None:
-    over = rows.completed != NEVER
-    if every:
-        slices.put("number", rows.number, rows.number >= 0)
-        slices.put("user_data", rows.user_data)
-        slices.put("tid", rows.tid)
-        slices.put("fd", rows.fd, rows.fd >= 0)
-        slices.put("offset", rows.offset, rows.offset >= 0)
-        slices.put("bytes", rows.bytes)
-        slices.put("queued_bios", rows.bios)
-        slices.text("mode", strings.ids(rows.runner, lambda one: RUNNER_NAMES[Runner(one)]))
-        slices.text("joined", strings.ids(rows.joined, lambda one: JOINED_NAMES[Joined(one)]))
-        slices.put("result", rows.result, over & (rows.result >= 0))
-    failed = over & (rows.result < 0)
-    if failed.any():
-        results = np.where(failed, rows.result, 0)
-        slices.text("error", strings.ids(results, lambda n: name_of_error(n) or "none"), failed)
-    for name, (begin, end) in _STEPS.items() if every else ():
-        first, last = getattr(rows, begin), getattr(rows, end)
-        known = (first != NEVER) & (last != NEVER) & (last >= first)
-        slices.put(name, last - first, known)
-
-
-_IN_SOFTIRQ, _IN_INTERRUPT = 1, 2
-_NAMES = "interrupt", "softirq without interrupt"
-_MOST_PENDING = 1 << 16
-"""Completions that are held back at most until their interrupt is known as a whole."""
-
-
-@dataclass
-class _Completions(Table):
-    """Completions in an interrupt or in the BLOCK softirq. Times in ns; NEVER: not this one's."""
-
-    dev: I64
-    entered: I64
-    """Entry of the softirq, or else of the interrupt, in which the request was completed."""
-    hard: I64
-    raised: I64
-    soft: I64
-    complete: I64
-    irq: U32
-
-    @classmethod
-    def of(cls, window: Lifecycles) -> "_Completions":
-        """Return a row for each request of a window that was completed in an interrupt or softirq.
-
-        A time is NEVER if it cannot be this completion's: they are in the order of issue,
-        interrupt, raise, softirq, completion.
+        Its phases are nested. A commit whose start was not seen starts at the first phase that was
+        seen, or at its end. Phases between moments of which one was not seen have no slice.
         """
-        assert window.path is not None
-        row, known = rows_of(window.requests.number, window.path.interrupts.number)
-        ends = window.path.interrupts.take(known)
-        requests = window.requests.take(row[known])
-        soft = np.where(ends.context == _IN_SOFTIRQ, ends.soft, NEVER)
-        soft = np.where(soft <= requests.complete, soft, NEVER)
-        until = np.where(soft == NEVER, requests.complete, soft)
-        hard = np.where((ends.hard >= requests.issue) & (ends.hard <= until), ends.hard, NEVER)
-        raised = np.where((ends.raised >= hard) & (ends.raised <= soft), ends.raised, NEVER)
-        entered = np.where(ends.context == _IN_INTERRUPT, hard, soft)
-        dev = requests.dev.astype(np.int64)
-        every = cls(dev, entered, hard, raised, soft, requests.complete, ends.irq)
-        return every.take((entered != NEVER) & (requests.issue != NEVER))
+        if not len(table):
+            return Slices.none(COMMIT)
+        names = self._drawing.names
+        begun = np.stack([table.started, table.locking, table.flushing, table.logging], axis=1)
+        start = np.where(begun == NEVER, table.end[:, None], begun).min(axis=1)
+        order = np.argsort(start, kind="stable")
+        table, start, begun = table.take(order), start[order], begun[order]
+        name = np.full(len(table), names.id(COMMIT))
+        slices = Slices.of_rows(COMMIT, table.dev, start, table.end, name)
+        slices.put("transaction", table.transaction)
+        slices.put("tid", table.tid)
+        ended = np.concatenate([begun[:, 1:], table.end[:, None]], axis=1)
+        phases = np.array([names.id(phase) for phase in COMMIT_PHASES])
+        slices.stages = stages_in_turn(phases, begun, ended, begun != NEVER)
+        if self._flows is not None:
+            self._flows.of_commits(slices, table)
+        return slices
 
+    def _of_submissions(self, rows: Submissions, tasks: Tasks) -> Slices:
+        """Return a slice per submission (io_uring's, aio's), in order of (start, number).
 
-class InterruptMaker:
-    """Makes slices of the interrupts that led to recorded completions, below their devices."""
+        From the submission, or else the first Q, to the completion, or else the end of the last
+        bio. `group` is the process id, or else the thread's. Fills the tree's `processes` with the
+        name of a thread that queued a submission, by process id.
+        """
+        if not len(rows):
+            return Slices.none(SUBMISSION)
+        start = np.where(rows.submitted != NEVER, rows.submitted, rows.queued)
+        rows, start = rows.take(start != NEVER), start[start != NEVER]
+        order = np.lexsort((rows.number, start))
+        rows, start = rows.take(order), start[order]
+        end = np.maximum(np.where(rows.completed != NEVER, rows.completed, rows.ended), start)
+        process = rows.tid.astype(np.int64)
+        if len(tasks):
+            known, task = rows.task >= 0, np.maximum(rows.task, 0)
+            process = np.where(known, tasks.tgid[task].astype(np.int64), process)
+            for pid, at in zip(*np.unique(process, return_index=True), strict=True):
+                name = str(tasks.comm[task[at]]) if known[at] else ""
+                self._tree.processes.setdefault(int(pid), name)
+        names = self._drawing.names.ids(operations_of(rows), operation_name)
+        slices = Slices.of_rows(SUBMISSION, process, start, end, names)
+        self._submissions.add_arguments(
+            self._detail,
+            slices,
+            np.asarray((rows.completed != NEVER) & (rows.result < 0)),
+            lambda part, at, every: self._submission_arguments(part, rows.take(at), every),
+        )
+        return slices
 
-    def __init__(self, drawing: Drawing) -> None:
-        self._names = drawing.names
-        self._every = drawing.options.detail == Detail.FULL
-        """Whether all are drawn; else the longest of each device, up to then."""
-        self._ranking = Ranking()
-        self._held = _Completions.none()
-        """Completions whose interrupt may have completed requests of later windows."""
+    def _submission_arguments(self, slices: Slices, rows: Submissions, every: bool) -> None:
+        strings = self._drawing.strings
+        over = rows.completed != NEVER
+        if every:
+            slices.put("number", rows.number, rows.number >= 0)
+            slices.put("user_data", rows.user_data)
+            slices.put("tid", rows.tid)
+            slices.put("fd", rows.fd, rows.fd >= 0)
+            slices.put("offset", rows.offset, rows.offset >= 0)
+            slices.put("bytes", rows.bytes)
+            slices.put("queued_bios", rows.bios)
+            slices.text("mode", strings.ids(rows.runner, lambda one: RUNNER_NAMES[Runner(one)]))
+            slices.text("joined", strings.ids(rows.joined, lambda one: JOINED_NAMES[Joined(one)]))
+            slices.put("result", rows.result, over & (rows.result >= 0))
+        failed = over & (rows.result < 0)
+        if failed.any():
+            results = np.where(failed, rows.result, 0)
+            slices.text("error", strings.ids(results, lambda n: name_of_error(n) or "none"), failed)
+        for name, (begin, end) in _STEPS.items() if every else ():
+            first, last = getattr(rows, begin), getattr(rows, end)
+            known = (first != NEVER) & (last != NEVER) & (last >= first)
+            slices.put(name, last - first, known)
 
     def interrupts(self, window: Lifecycles | None) -> Slices:
         """Return a slice, by start, for each interrupt or softirq that no later window adds to.
@@ -344,14 +326,14 @@ class InterruptMaker:
         """
         if window is not None and window.path is None:
             return Slices.none(INTERRUPT)
-        ends, self._held = self._held, _Completions.none()
+        ends, self._completions = self._completions, _Completions.none()
         if window is not None:
             ends = _Completions.concatenate([ends, _Completions.of(window)])
             issue = window.open_requests.issue
             edge = min(window.end, int(issue[issue != NEVER].min(initial=window.end)))
             ready = ends.entered < edge
             ready[: max(len(ends) - _MOST_PENDING, 0)] = True
-            self._held, ends = ends.take(~ready), ends.take(ready)
+            self._completions, ends = ends.take(~ready), ends.take(ready)
         if not len(ends):
             return Slices.none(INTERRUPT)
         ends = ends.take(np.lexsort((ends.entered, ends.dev)))
@@ -367,9 +349,10 @@ class InterruptMaker:
         np.maximum.at(irq, group, np.where(ends.hard != NEVER, ends.irq, 0))
         start = np.where(hard != NEVER, hard, np.where(raised != NEVER, raised, soft))
         at = np.argsort(start, kind="stable")
-        names = np.array([self._names.id(name) for name in _NAMES])
-        if not self._every:
-            at = at[self._ranking.choose_of(dev[at], (end - start)[at])]
+        interned = self._drawing.names
+        names = np.array([interned.id(name) for name in _NAMES])
+        if self._detail != Detail.FULL:  # the longest of each device, up to then
+            at = at[self._interrupts.choose_of(dev[at], (end - start)[at])]
         name = names[(hard == NEVER).astype(np.int64)]
         slices = Slices.of_rows(INTERRUPT, dev[at], start[at], end[at], name[at])
         if not len(slices):
@@ -377,55 +360,9 @@ class InterruptMaker:
         slices.put("irq", irq[at], (hard != NEVER)[at])
         served = np.bincount(group)[at]
         slices.put("completions", served, served > 1)
-        parts = np.array([self._names.id(name) for name in INTERRUPT_PARTS])
+        parts = np.array([interned.id(name) for name in INTERRUPT_PARTS])
         until = np.stack([np.where(raised != NEVER, raised, soft), soft, end], axis=1)[at]
         since = np.stack([hard, raised, soft], axis=1)[at]
         known = (since != NEVER) & (soft != NEVER)[at][:, None]
         slices.stages = stages_in_turn(parts, since, until, known)
         return slices
-
-
-OTHERS = "other keys"
-"""Name of the track of keys that have none of their own."""
-_TRACK_BITS = 16
-
-
-class PairMaker:
-    """Makes slices of pairs of events, on a track for each key below a group for each pair."""
-
-    def __init__(self, drawing: Drawing, tracks: dict[int, PairTrack]) -> None:
-        """tracks: per `Slices.group` of a pair its track; filled here."""
-        self._strings, self._tracks = drawing.strings, tracks
-        self._declared = PairNames(drawing.context)
-        names = drawing.names
-        self._drawn = DrawnPairs(
-            self._declared,
-            self._track,
-            lambda pair: self._track(pair, MOST_KEYS, OTHERS),
-            lambda _, text: names.id(text),
-            drawing.strings.id,
-        )
-
-    def pairs(self, pairs: Pairs) -> Slices:
-        """Return a slice per pair that ended in a window, by (start, number), on a key's track."""
-        if not len(pairs):
-            return Slices.none(PAIR)
-        pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
-        group, shared = self._drawn.places(pairs)
-        names = self._drawn.names(pairs).astype(np.uint64)
-        slices = Slices.of_rows(PAIR, group, pairs.began, pairs.ended, names)
-        slices.put("number", pairs.number)
-        slices.put("tid", pairs.tid)
-        slices.put("cpu", pairs.cpu)
-        slices.text("process", self._strings.of_bytes(pairs.comm))
-        if shared.any():
-            slices.put("key0", pairs.key0, shared)
-            slices.put("key1", pairs.key1, shared)
-            slices.text("key", self._drawn.texts(pairs, shared).astype(np.uint64))
-        return slices
-
-    def _track(self, pair: int, rank: int, key: str) -> int:
-        code = pair << _TRACK_BITS | rank
-        track = PairTrack(pair, self._declared.name(pair), key, rank)
-        self._tracks.setdefault(code, track)
-        return code

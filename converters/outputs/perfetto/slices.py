@@ -33,6 +33,7 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
 from biotrail.converters.outputs.perfetto.columns import (
+    BOOL,
     FOREVER,
     Ranking,
     Seen,
@@ -112,7 +113,7 @@ class BlockMaker:
             chosen = np.flatnonzero(~others)
             part, few = slices.part(chosen), table.take(chosen)
             self._served = few.request
-            self._bio_arguments(part, few, window, seen)
+            self._arguments(part, few, window, seen)
             add_stage_times(part, stages, ~few.doubtful)
             slices.adopt(part, chosen)
             self._summaries(slices, table, window.path, tasks, others)
@@ -132,7 +133,7 @@ class BlockMaker:
         others &= ~np.isin(table.number, self._served)
         chosen = np.flatnonzero(~others)
         part, few = slices.part(chosen), table.take(chosen)
-        self._request_arguments(part, few, window.path, seen)
+        self._arguments(part, few, window, seen)
         add_stage_times(part, stages, ~few.doubtful)
         add_stages(part, stages)
         slices.adopt(part, chosen)
@@ -198,24 +199,45 @@ class BlockMaker:
             slices.in_family = None if colour == Colour.FAMILY else stacked
         return slices, table
 
-    # Arguments of bios
-
-    def _bio_arguments(self, slices: Slices, table: Bios, window: Lifecycles, seen: Seen) -> None:
-        tasks, strings = window.tasks, self._strings
-        known = table.task >= 0
-        if known.any():
-            slices.text("process", self._thread_names(table.task, tasks))
-            title = self._context.titles.title
+    def _arguments(
+        self, slices: Slices, table: Bios | Requests, window: Lifecycles, seen: Seen
+    ) -> None:
+        """Add all arguments to slices of bios or requests."""
+        tasks, strings, context = window.tasks, self._strings, self._context
+        bios = table if isinstance(table, Bios) else None
+        named = bios is not None and (bios.task >= 0).any()
+        if bios is not None and named:
+            slices.text("process", self._thread_names(bios.task, tasks))
+            title = context.titles.title
             titles = strings.ids(
-                np.maximum(table.task, 0), lambda row: title(tasks.pid(row), str(tasks.comm[row]))
+                np.maximum(bios.task, 0), lambda row: title(tasks.pid(row), str(tasks.comm[row]))
             )
-            slices.text("title", titles, known)
-        self._size(slices, table)
-        slices.put("tid", table.tid, table.tid > 0)
-        if known.any():
-            pids = tasks.tgid[np.maximum(table.task, 0)]
-            slices.put("pid", pids, known & (pids < FIRST_UNKNOWN_TID))
-        self._common(slices, table, seen)
+            slices.text("title", titles, bios.task >= 0)
+        both_known = (table.complete >= 0) & (_begin_of(table) >= 0) & ~table.doubtful
+        slices.put("latency_ns", slices.end - slices.start, both_known)
+        slices.put("sector", table.sector, table.sector != NO_SECTOR)
+        slices.put("bytes", table.bytes)
+        if bios is not None:
+            slices.put("tid", bios.tid, bios.tid > 0)
+        if bios is not None and named:
+            pids = tasks.tgid[np.maximum(bios.task, 0)]
+            slices.put("pid", pids, (bios.task >= 0) & (pids < FIRST_UNKNOWN_TID))
+        slices.text("flags", strings.ids(table.opf & ~np.uint32(0xFF), context.flag_names))
+        slices.text("status", strings.ids(table.status, context.status_name))
+        slices.text("certainty", self._certainty(table))
+        slices.text("device", strings.ids(table.dev, context.device_label))
+        slices.put("number", table.number)
+        ended = table.complete >= 0
+        slices.put("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
+        slices.put("requeues", table.requeues, table.requeues > 0)
+        self._marks(slices, table, seen)
+        if isinstance(table, Bios):
+            self._bio_arguments(slices, table, window)
+        else:
+            self._request_arguments(slices, table, window.path)
+
+    def _bio_arguments(self, slices: Slices, table: Bios, window: Lifecycles) -> None:
+        tasks, strings = window.tasks, self._strings
         part = strings.ids(table.part, self._context.device_label)
         slices.text("partition", part, table.part != table.dev)
         slices.put("request", table.request, table.request >= 0)
@@ -321,13 +343,7 @@ class BlockMaker:
         part.text("what", ids[codes.reshape(-1)])
         slices.adopt(part, at)
 
-    # Arguments of requests
-
-    def _request_arguments(
-        self, slices: Slices, table: Requests, path: PathTables | None, seen: Seen
-    ) -> None:
-        self._size(slices, table)
-        self._common(slices, table, seen)
+    def _request_arguments(self, slices: Slices, table: Requests, path: PathTables | None) -> None:
         slices.put("bios", table.bios)
         slices.put("others", table.others, table.others > 0)
         slices.put("tag", table.tag, table.tag != NO_TAG)
@@ -373,39 +389,21 @@ class BlockMaker:
             slices.put("driver_errors", steps.errors, known & (steps.errors > 0))
             slices.put("driver_timeouts", steps.timeouts, known & (steps.timeouts > 0))
 
-    # Arguments of both
-
-    def _size(self, slices: Slices, table: Bios | Requests) -> None:
-        both_known = (table.complete >= 0) & (_begin_of(table) >= 0) & ~table.doubtful
-        slices.put("latency_ns", slices.end - slices.start, both_known)
-        slices.put("sector", table.sector, table.sector != NO_SECTOR)
-        slices.put("bytes", table.bytes)
-
-    def _common(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
-        """Add to slices the arguments that bios and requests share."""
-        flags = self._strings.ids(table.opf & ~np.uint32(0xFF), self._context.flag_names)
-        slices.text("flags", flags)
-        slices.text("status", self._strings.ids(table.status, self._context.status_name))
-        slices.text("certainty", self._certainty(table))
-        slices.text("device", self._strings.ids(table.dev, self._context.device_label))
-        slices.put("number", table.number)
-        ended = table.complete >= 0
-        slices.put("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
-        slices.put("requeues", table.requeues, table.requeues > 0)
-        self._marks(slices, table, seen)
-
     def _certainty(self, table: Bios | Requests) -> U64:
         certainty = [self._strings.id(name) for name in _CERTAINTIES]
         return np.array(certainty, dtype=np.uint64)[table.certainty]
 
     def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
         """Add to slices what was cut off or not recorded, whose I/O it is, and the host."""
-        slices.true("begin_not_seen", (_begin_of(table) == NEVER) & (table.cut == NEVER))
-        slices.true("begin_cut", table.cut != NEVER)
-        slices.true("open_at_end", slices.end == FOREVER)
-        slices.true("end_not_seen", seen.lost[slices.rows])
-        slices.true("own", table.own)
-        slices.true("doubtful", table.doubtful)
+        for name, where in (
+            ("begin_not_seen", (_begin_of(table) == NEVER) & (table.cut == NEVER)),
+            ("begin_cut", table.cut != NEVER),
+            ("open_at_end", slices.end == FOREVER),
+            ("end_not_seen", seen.lost[slices.rows]),
+            ("own", table.own),
+            ("doubtful", table.doubtful),
+        ):
+            slices.put(name, where, where, BOOL)
         if self._host and len(slices):
             slices.text("host", np.full(len(slices), self._strings.id(self._host)))
 

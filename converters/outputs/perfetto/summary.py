@@ -74,24 +74,13 @@ class PerfettoSummary:
         )
 
 
-@dataclass(frozen=True)
-class _Costs:
-    """Bytes of each bio, request, stage of either, call and submission."""
-
-    bio: int
-    stage: int = 27
-    request: int = 0
-    request_stage: int = 0
-    call: int = 31
-    submission: int = 32
-
-
 _COSTS = {
-    Detail.FULL: _Costs(158, request=114, request_stage=27, call=100, submission=180),
-    Detail.STANDARD: _Costs(38, request=30),
-    Detail.STAGES: _Costs(30),
-    Detail.BIOS: _Costs(30, stage=0, call=0, submission=0),
+    Detail.FULL: (158, 27, 114, 27, 100, 180),
+    Detail.STANDARD: (38, 27, 30, 0, 31, 32),
+    Detail.STAGES: (30, 27, 0, 0, 31, 32),
+    Detail.BIOS: (30, 0, 0, 0, 0, 0),
 }
+"""Bytes of a bio, a stage of one, a request, a stage of one, a call and a submission."""
 _WAIT, _INTERRUPT, _PAIR, _HIT = 54, 139, 60, 80
 """Bytes of what is drawn besides; interrupts with full detail alone, but for the longest."""
 _FTRACE, _FLOWS = 54, 110
@@ -101,18 +90,16 @@ _FTRACE, _FLOWS = 54, 110
 def expected(window: Lifecycles, options: Options) -> int:
     """Return about how many bytes a window's slices take, when drawn as `convert` would."""
     detail = options.detail
-    costs = _COSTS[detail]
-    total = costs.bio * len(window.bios) + costs.stage * len(window.bio_stages.owner)
+    bio, stage, request, request_stage, call, submission = _COSTS[detail]
+    total = bio * len(window.bios) + stage * len(window.bio_stages.owner)
     if detail.requests:
-        total += (costs.request + _FTRACE * options.ftrace) * len(window.requests)
-    total += costs.request_stage * len(window.request_stages.owner)
+        total += (request + _FTRACE * options.ftrace) * len(window.requests)
+    total += request_stage * len(window.request_stages.owner)
     if (path := window.path) is not None:
         calls, io = path.calls, path.calls.with_io | options.every_call
         total += _FLOWS * len(window.bios) * (options.every_arrow and detail.requests)
-        total += costs.call * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (
-            detail == Detail.FULL
-        )
-        total += costs.submission * len(path.submissions)
+        total += call * int(io.sum()) + _INTERRUPT * len(path.interrupts) * (detail == Detail.FULL)
+        total += submission * len(path.submissions)
         if detail != Detail.BIOS:
             total += _WAIT * int(calls.waits[io].sum())
     if (sites := window.sites) is not None:

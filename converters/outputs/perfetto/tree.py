@@ -139,60 +139,37 @@ RINGS = "io_uring and aio"
 """Name of the lanes of submissions."""
 
 
-@dataclass(frozen=True)
-class _Lanes:
-    """A stack of lanes with one name and merge key, which the UI draws as one track."""
-
-    name: str
-    rank: int
-    description: str
-
-
 _LANES = {
-    SLOWEST: _Lanes(SLOWEST_TRACK, 1, SLOW),
-    SLOW_CALL: _Lanes(SLOW_CALLS_TRACK, 1, SLOW_CALLS),
-    LOSS: _Lanes(LOST, 2, LOSSES),
-    STATE: _Lanes("state", 9, STATES),
-    BIO: _Lanes("bios", 10, BIOS),
-    REQUEST: _Lanes("requests", 11, REQUESTS),
-    INTERRUPT: _Lanes("interrupts", 14, INTERRUPTS),
+    SLOWEST: (SLOWEST_TRACK, 1, SLOW),
+    SLOW_CALL: (SLOW_CALLS_TRACK, 1, SLOW_CALLS),
+    LOSS: (LOST, 2, LOSSES),
+    STATE: ("state", 9, STATES),
+    BIO: ("bios", 10, BIOS),
+    REQUEST: ("requests", 11, REQUESTS),
+    INTERRUPT: ("interrupts", 14, INTERRUPTS),
 }
+"""Per category of slices: name, which is the merge key, rank and description of its lanes."""
 _OF_DEVICE = (STATE, BIO, REQUEST, INTERRUPT)
 """Categories of slices that are below their device's group."""
 _MORE = {
-    BIO: _Lanes("more bios", 12, MORE.format(SCREEN, "bios")),
-    REQUEST: _Lanes("more requests", 13, MORE.format(SCREEN, "requests")),
+    BIO: ("more bios", 12, MORE.format(SCREEN, "bios")),
+    REQUEST: ("more requests", 13, MORE.format(SCREEN, "requests")),
 }
-
-
-@dataclass(frozen=True)
-class _Counter:
-    """A device's counter. share: counters with the same key share their y axis in the UI."""
-
-    name: str
-    rank: int
-    unit: str
-    share: str
-    description: str
-
-
 _LATENCY = (
     "of the latencies, Q to C, of the I/Os that completed in each 10 ms (less in a trace of under "
     "half a second). 0: none did."
 )
 COUNTERS = {
-    c.name: c
-    for c in (
-        _Counter(QUEUED, 0, "bios", "depth", "Q to D: bios that are queued and not yet issued."),
-        _Counter(IN_DEVICE, 1, "bios", "depth", "D to C: bios that are issued, not yet complete."),
-        # "bytes" is a unit that the UI knows: 3.5 GB.
-        _Counter(READS, 2, "bytes", "throughput", "Bytes that reads completed, per second."),
-        _Counter(WRITES, 3, "bytes", "throughput", "Bytes that writes completed, per second."),
-        _Counter(LATENCIES[0], 4, "µs", "latency", f"Half {_LATENCY}"),
-        _Counter(LATENCIES[1], 4, "µs", "latency", f"99 % {_LATENCY}"),
-        _Counter(LOST, 5, "events", "lost", "Records lost so far, on all devices together."),
-    )
+    QUEUED: (0, "bios", "depth", "Q to D: bios that are queued and not yet issued."),
+    IN_DEVICE: (1, "bios", "depth", "D to C: bios that are issued, not yet complete."),
+    # "bytes" is a unit that the UI knows: 3.5 GB.
+    READS: (2, "bytes", "throughput", "Bytes that reads completed, per second."),
+    WRITES: (3, "bytes", "throughput", "Bytes that writes completed, per second."),
+    LATENCIES[0]: (4, "µs", "latency", f"Half {_LATENCY}"),
+    LATENCIES[1]: (4, "µs", "latency", f"99 % {_LATENCY}"),
+    LOST: (5, "events", "lost", "Records lost so far, on all devices together."),
 }
+"""Per counter of a device: rank, unit, the key of those that share their y axis, description."""
 
 
 @dataclass
@@ -289,7 +266,7 @@ class Tree:
         """
         uuid, parent = self.identity.uuid(f"{category} {dev} {lane}"), self.root
         rank: int | None
-        description = None
+        description: str | None = None
         # Alone in a trace, threads and processes have the tracks that other data sources of the
         # machine have, too; ids of several logs can be equal, so theirs are below the logs' roots.
         alone = self.place.number == 1 and not self.place.host
@@ -323,16 +300,15 @@ class Tree:
                 child_ordering=_EXPLICIT,
             )
         else:
-            lanes, first = _LANES[category], 0
-            if category in _MORE and lane >= SCREEN:
-                lanes, first = _MORE[category], SCREEN
-            name, rank = lanes.name, lanes.rank
+            more = category in _MORE and lane >= SCREEN
+            name, rank, description = (_MORE if more else _LANES)[category]
+            # Lanes are drawn as one track: one description, at the lane with the first slice.
+            if lane != (SCREEN if more else 0):
+                description = None
             if category in (SLOWEST, SLOW_CALL) and self.place.host:  # pinned, no host is above
                 name = f"{name} of {self.place.host}"
             if category in _OF_DEVICE:
                 parent = self.device(dev)
-            # Lanes are drawn as one track: one description, at the lane with the first slice.
-            description = lanes.description if lane == first else None
         return TrackDescriptor(
             uuid=uuid,
             parent_uuid=parent,
@@ -345,12 +321,12 @@ class Tree:
 
     def counter(self, name: str, dev: int) -> TrackDescriptor:
         """Return the track of a device's counter, one of COUNTERS, below the device's group."""
-        counter = COUNTERS[name]
+        rank, unit, share, description = COUNTERS[name]
         return TrackDescriptor(
             uuid=self.identity.uuid(f"counter {name} {dev}"),
             parent_uuid=self.device(dev),
             name=name,
-            description=counter.description,
-            sibling_order_rank=counter.rank,
-            counter=CounterDescriptor(unit_name=counter.unit, y_axis_share_key=counter.share),
+            description=description,
+            sibling_order_rank=rank,
+            counter=CounterDescriptor(unit_name=unit, y_axis_share_key=share),
         )

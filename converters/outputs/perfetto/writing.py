@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from biotrail.converters.calls.keys import rows_of
+from biotrail.converters.calls.keys import rows_among
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices, firsts
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
 from biotrail.converters.outputs.perfetto.packets import PacketFile
-from biotrail.converters.outputs.perfetto.summary import PerfettoSummary
 from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 
@@ -30,10 +29,8 @@ BLOCK = 1 << 15
 _SLICE, _ARGUMENT, _FLOW, _STAGE = 100, 16, 10, 72
 """Most bytes of a slice's own packets, and of each of its arguments, flows and stages."""
 
-_PACKET = 48
+PACKET = 48
 """Most bytes of the end of a slice, or of a counter's sample."""
-_MOST = float(1 << 62)
-"""The largest sample that is written, which a damaged log may exceed."""
 
 
 def last_packet(slices: Slices) -> I64:
@@ -109,13 +106,6 @@ def _column(values: NDArray[Any] | None, dtype: Any) -> NDArray[Any]:
     return np.zeros(0, dtype) if values is None else np.ascontiguousarray(values, dtype)
 
 
-def encode_samples(since: I64, sequence: int, values: NDArray[np.float64]) -> memoryview:
-    """Return a counter's packets. since: ns after the packet before. values: at least 0."""
-    out = np.empty(_PACKET * len(since), dtype=np.uint8)
-    whole = np.rint(np.minimum(values, _MOST)).astype(np.uint64)
-    return out.data[: loops.encode_samples(since, sequence, whole, out)]
-
-
 _FEW_LANES = 512
 """Up to so many lanes, a look at each is faster than a tree."""
 _FEWEST_LEAVES = 1024
@@ -149,9 +139,8 @@ class LanePool:
         """
         lane = np.full(len(number), -1, dtype=np.int64)
         if len(self._busy_number):
-            order = np.argsort(self._busy_number, kind="stable")
-            row, known = rows_of(self._busy_number[order], number)
-            held = self._busy_lane[order[row]]
+            row, known = rows_among(self._busy_number, number)
+            held = self._busy_lane[row]
             # If the start became earlier than the end of the lane's last slice, they would overlap.
             lane = np.where(known & (start > self.last_end[held]), held, lane)
         taken = lane >= 0
@@ -201,20 +190,17 @@ def _tree(ends: I64, leaves: int) -> I64:
     return tree
 
 
+@dataclass
 class SliceWriter:
     """Writes the slices of one log, window by window, then the ends of open slices."""
 
-    def __init__(
-        self, file: PacketFile, streams: Streams, tree: Tree, summary: PerfettoSummary
-    ) -> None:
-        self._file = file
-        self._streams = streams
-        self._tree = tree
-        self._summary = summary
-        self.pools: dict[tuple[str, int], LanePool] = {}
-        """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
-        self._open_streams: list[int] = []
-        """Streams whose last slice is open: `finish` writes its END."""
+    file: PacketFile
+    streams: Streams
+    tree: Tree
+    pools: dict[tuple[str, int], LanePool] = field(default_factory=dict)
+    """Per (category, dev_t): its lanes. Loss windows have dev_t 0."""
+    _open_streams: list[int] = field(default_factory=list)
+    """Streams whose last slice is open: `finish` writes its END."""
 
     def write(self, slices: Slices, in_flight: Slices | None = None) -> None:
         """Put a window's slices of one category on lanes, and write them. Raises OutputError.
@@ -235,13 +221,13 @@ class SliceWriter:
             stream[rows] = self._streams_of(slices, rows, in_flight, dev)
         if not len(slices):
             return
-        self._file.packets(self._tree.announcements())
-        self._file.packets(self._streams.prepare(stream, slices))
-        for data in encode(slices, stream, self._streams.sequence, self._streams.last):
-            self._file.write(data)
+        self.file.packets(self.tree.announcements())
+        self.file.packets(self.streams.prepare(stream, slices))
+        for data in encode(slices, stream, self.streams.sequence, self.streams.last):
+            self.file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
         nested = 0 if slices.stages is None else len(slices.stages.name)
-        self._summary.slices += len(slices) + nested
+        self.file.summary.slices += len(slices) + nested
 
     def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
         """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
@@ -265,14 +251,14 @@ class SliceWriter:
         first = np.full(len(pool.streams), FOREVER)
         np.minimum.at(first, lane, start)
         for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
-            descriptor = self._tree.lane(slices.category, dev, new)
-            pool.streams[new] = self._streams.add(descriptor, slices.category, int(first[new]))
+            descriptor = self.tree.lane(slices.category, dev, new)
+            pool.streams[new] = self.streams.add(descriptor, slices.category, int(first[new]))
         return pool.streams[lane]
 
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self._file.packets(self._streams.prepare(stream))
-        since = np.maximum(end - self._streams.last[stream], 0)
-        out = np.empty(_PACKET * len(since), dtype=np.uint8)
-        self._file.write(out.data[: loops.encode_ends(since, self._streams.sequence[stream], out)])
+        self.file.packets(self.streams.prepare(stream))
+        since = np.maximum(end - self.streams.last[stream], 0)
+        out = np.empty(PACKET * len(since), dtype=np.uint8)
+        self.file.write(out.data[: loops.encode_ends(since, self.streams.sequence[stream], out)])

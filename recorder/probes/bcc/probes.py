@@ -11,7 +11,6 @@ from pathlib import Path
 
 from biotrail.recorder.probes.backend import (
     NOT_OPEN,
-    Capabilities,
     ProbeConfig,
     Probes,
     ProgramInfo,
@@ -43,7 +42,7 @@ _PLUGS = "PU"  # letters of block_plug and block_unplug
 
 
 class BccProbes(Probes):
-    capabilities = Capabilities("bcc")
+    backend = "bcc"
 
     def __init__(self, config: ProbeConfig) -> None:
         super().__init__()
@@ -73,6 +72,11 @@ class BccProbes(Probes):
                 "the bcc backend records no files: tracepoints do not report them; "
                 "leave out --files, or take --backend core"
             )
+        for what, asked in (("stacks", self.config.stacks), ("path", self.config.path)):
+            if asked:
+                raise ProbeError(
+                    f"this backend records no {what}: use --backend core, or no --{what}"
+                )
         bcc_load.require()
         names = [probe.tracepoint for probe in STEPS]
         self._formats = tracefs.read(tracefs.find(), _SYSTEM, names)
@@ -154,7 +158,7 @@ class BccProbes(Probes):
     def backend_facts(self) -> BackendFacts:
         recorded = [one.letter for one in self._choices if one.name]
         absent = bcc_source.absent(recorded, self._formats)
-        return {"backend": self.capabilities.backend, "absent": absent}
+        return {"backend": self.backend, "absent": absent}
 
     def _info(self, program: str) -> bpf_calls.ProgInfo:
         if not self._loaded:

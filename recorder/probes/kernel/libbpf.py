@@ -7,7 +7,7 @@ What libbpf prints is kept, and quoted in the ProbeError of the next failure.
 import ctypes
 import os
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint32, c_uint64, c_void_p
 from enum import IntEnum
 from functools import cache
@@ -257,12 +257,24 @@ class BpfObject:
             name.encode(),
         )
 
-    def set_autoload(self, program: str, wanted: bool, by_states: bool = False) -> None:
-        """by_states: the verifier shall compare states at each jump, for large programs."""
-        where, doing = self._program(program), f"program {program}"
-        self._lib.call(doing, "bpf_program__set_autoload", where, wanted)
-        if by_states:
-            self._lib.call(doing, "bpf_program__set_flags", where, _BPF_F_TEST_STATE_FREQ)
+    def _programs(self) -> Iterator[tuple[str, int]]:
+        get, program = self._lib.get, None
+        while program := get("bpf_object__next_program")(self._object, program):
+            yield get("bpf_program__name")(program).decode(), program
+
+    def choose(self, wanted: Collection[str], by_states: str = "") -> None:
+        """Have load() load these programs alone.
+
+        by_states: of programs whose name begins so the verifier compares states at each jump.
+        """
+        programs = dict(self._programs())
+        for name, program in programs.items():
+            doing = f"program {name}"
+            self._lib.call(doing, "bpf_program__set_autoload", program, name in wanted)
+            if by_states and name.startswith(by_states):
+                self._lib.call(doing, "bpf_program__set_flags", program, _BPF_F_TEST_STATE_FREQ)
+        for name in set(wanted) - programs.keys():
+            self._program(name)  # raises: there is none
 
     def set_map_size(self, name: str, value_size: int | None, max_entries: int) -> None:
         """value_size: of an element; None: as it was compiled."""
@@ -336,9 +348,7 @@ class BpfObject:
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
         """Replace the instructions of every program by `change` of them, as many, before load()."""
-        get, program = self._lib.get, None
-        while program := get("bpf_object__next_program")(self._object, program):
-            name = get("bpf_program__name")(program).decode()
+        for name, program in self._programs():
             code = change(self.instructions(name))
             doing = f"the instructions of program {name}"
             self._lib.call(doing, "bpf_program__set_insns", program, code, len(code) // 8)

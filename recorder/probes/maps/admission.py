@@ -71,8 +71,7 @@ def task_ids(pids: Iterable[int], tids: Iterable[int] = ()) -> list[int]:
 def follows(filters: Filters, devices: Sequence[tuple[int, int]]) -> bool:
     """Return whether the programs keep a table of admitted bios from Q to completion.
 
-    So with any filter by a bio's task or properties, and where a partition or a disk that stands on
-    others is chosen. Otherwise every event of an I/O carries the chosen disk's number.
+    They need none where every event of an I/O carries the chosen disk's number.
     """
     return filters.judge_bios or any(part or is_stacked(disk) for disk, part in devices)
 

@@ -5,7 +5,6 @@ import ctypes
 import mmap
 import os
 import threading
-from typing import NamedTuple
 
 import numpy as np
 
@@ -27,19 +26,8 @@ _SALT_SHIFT = 44
 _ONE = ctypes.c_uint64(1)
 
 
-class CgroupPath(NamedTuple):
-    """The path of a cgroup, as the programs sent it."""
-
-    cgroup: int
-    """Its id."""
-    path: str | None
-    """From the root of its hierarchy; None: too long to be sent."""
-
-
-class CgroupRing(EntryRing):
-    """The ring `bt_cgroup_ring`."""
-
-    payload = np.dtype(shared.CGROUP_PATH.ctype)
+CgroupPath = tuple[int, str | None]
+"""A cgroup's id, and its path from the root of its hierarchy; None: too long to be sent."""
 
 
 class CgroupMaps:
@@ -50,18 +38,19 @@ class CgroupMaps:
         where = cgroups.hierarchy() if filters.cgroups else None
         self._chosen = [cgroup_id(path, where) for path in filters.cgroups]
         self._bpf = bpf
-        self._ring: CgroupRing | None = None
+        self._ring: EntryRing | None = None
         self.descriptor: int | None = None
         """Readable when the programs have sent a path; None: they send none."""
         self._changes = 0
         self._lock = threading.Lock()
         many = len(self._chosen) + (MAX_NAMED if filters.named else 0)
         bpf.set_map_size(_WANTED, 8, max(1, many))
-        self._reports, self._made = reports, reports and made
+        self._reports = reports
+        self.programs = {_PROGRAM} if reports and made else set()
+        """The program to load, if any."""
         if not reports:
             bpf.set_map_size("bt_cgroups_sent", 8, 1)
             bpf.set_map_size("bt_cgroup_ring", 0, mmap.PAGESIZE)
-        bpf.set_autoload(_PROGRAM, self._made)
 
     def open(self) -> None:
         """List the chosen cgroups, once loaded, and map the ring."""
@@ -69,20 +58,21 @@ class CgroupMaps:
             self._bpf.put(_WANTED, ctypes.c_uint64(number), _ONE)
         if self._reports:
             self.descriptor = self._bpf.map_fd("bt_cgroup_ring")
-            self._ring = CgroupRing.map(self.descriptor, CGROUP_RING_BYTES)
+            entry = np.dtype(shared.CGROUP_PATH.ctype)
+            self._ring = EntryRing.map(self.descriptor, CGROUP_RING_BYTES, entry)
 
     def attach(self) -> None:
-        if self._made:
-            self._bpf.attach(_PROGRAM)
+        for program in self.programs:
+            self._bpf.attach(program)
 
     def new_cgroups(self) -> list[CgroupPath]:
-        found = []
+        found: list[CgroupPath] = []
         for one in [] if self._ring is None else self._ring.take():
             path = None
             if one["whole"]:
                 names = one["names"][: one["bytes"]].tobytes()  # upwards, each with its NUL
                 path = "/" + os.fsdecode(b"/".join(reversed(names.split(b"\0")[:-1])))
-            found.append(CgroupPath(int(one["cgroup"]), path))
+            found.append((int(one["cgroup"]), path))
         return found
 
     def list_cgroup(self, number: int, *, wanted: bool) -> None:

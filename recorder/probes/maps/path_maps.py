@@ -8,7 +8,7 @@ import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -59,50 +59,51 @@ _ENTERED_NAMES = [member.name for member in shared.ENTERED.members if member.nam
 
 @dataclass(frozen=True)
 class PathProbe:
-    """One tracepoint of a part, with its program by the tracepoint's number of arguments.
+    """A tracepoint of a part, with its program by the tracepoint's number of arguments.
 
-    in_task: whether the tracepoint is reached in a task with interrupts on, so that the program has
-    a variant that disables preemption: while a task is preempted within a program, the kernel does
-    not run that program for other tasks on the CPU. optional: the part is recorded without it where
-    the kernel has no such tracepoint.
+    tracepoints: by its names, of which the first that the kernel has is taken. in_task: whether the
+    tracepoint is reached in a task with interrupts on, so that the program has a variant that
+    disables preemption: while a task is preempted within a program, the kernel does not run that
+    program for other tasks on the CPU. optional: the part is recorded without it where the kernel
+    has no such tracepoint.
     """
 
     part: str
-    tracepoint: str
-    programs: dict[int, str]
+    tracepoints: dict[str, dict[int, str]]
     in_task: bool = False
     optional: bool = False
 
 
 PROBES = (
-    PathProbe("wait", "sched_switch", {4: "bt_switch", 3: "bt_switch_old"}),
-    PathProbe("wait", "sched_waking", {1: "bt_waking"}),
-    PathProbe("time", "sys_enter", {2: "bt_sys_enter"}, in_task=True),
-    PathProbe("time", "sys_exit", {2: "bt_sys_exit"}, in_task=True),
-    PathProbe("irq", "irq_handler_entry", {2: "bt_irq_entry"}),
-    PathProbe("irq", "irq_handler_exit", {3: "bt_irq_exit"}),
-    PathProbe("irq", "softirq_raise", {1: "bt_soft_raise"}),
-    PathProbe("irq", "softirq_entry", {1: "bt_soft_entry"}),
-    PathProbe("irq", "softirq_exit", {1: "bt_soft_exit"}),
-    PathProbe("dirty", "writeback_dirty_folio", {2: "bt_dirty"}, in_task=True),
-    PathProbe("uring", "io_uring_complete", {3: "bt_ring_done", 7: "bt_ring_end"}, True),
-    PathProbe("uring", "iomap_dio_complete", {3: "bt_aio_done"}, True, optional=True),
-    PathProbe("uring", "io_uring_queue_async_work", {2: "bt_ring_async"}, True),
-    PathProbe("uring", "io_uring_poll_arm", {3: "bt_ring_poll"}, True),
-    PathProbe("uring", "io_uring_link", {2: "bt_ring_link"}, True),
-    PathProbe("uring", "io_uring_cqring_wait", {2: "bt_ring_wait"}, True),
-    PathProbe("uring", "io_uring_submit_req", {1: "bt_ring_sub"}, True),
+    PathProbe("wait", {"sched_switch": {4: "bt_switch", 3: "bt_switch_old"}}),
+    PathProbe("wait", {"sched_waking": {1: "bt_waking"}}),
+    PathProbe("time", {"sys_enter": {2: "bt_sys_enter"}}, in_task=True),
+    PathProbe("time", {"sys_exit": {2: "bt_sys_exit"}}, in_task=True),
+    PathProbe("irq", {"irq_handler_entry": {2: "bt_irq_entry"}}),
+    PathProbe("irq", {"irq_handler_exit": {3: "bt_irq_exit"}}),
+    PathProbe("irq", {"softirq_raise": {1: "bt_soft_raise"}}),
+    PathProbe("irq", {"softirq_entry": {1: "bt_soft_entry"}}),
+    PathProbe("irq", {"softirq_exit": {1: "bt_soft_exit"}}),
+    PathProbe(
+        "dirty",
+        {"writeback_dirty_folio": {2: "bt_dirty"}, "writeback_dirty_page": {2: "bt_dirty_page"}},
+        in_task=True,
+    ),  # the second one before 5.16
+    PathProbe("uring", {"io_uring_complete": {3: "bt_ring_done", 7: "bt_ring_end"}}, True),
+    PathProbe("uring", {"iomap_dio_complete": {3: "bt_aio_done"}}, True, optional=True),
+    PathProbe("uring", {"io_uring_queue_async_work": {2: "bt_ring_async"}}, True),
+    PathProbe("uring", {"io_uring_poll_arm": {3: "bt_ring_poll"}}, True),
+    PathProbe("uring", {"io_uring_link": {2: "bt_ring_link"}}, True),
+    PathProbe("uring", {"io_uring_cqring_wait": {2: "bt_ring_wait"}}, True),
+    PathProbe(
+        "uring",
+        {"io_uring_submit_req": {1: "bt_ring_sub"}, "io_uring_submit_sqe": {2: "bt_ring_sqe"}},
+        in_task=True,
+    ),  # the second one before 6.4
 )
 """In the order in which they are attached: what ends a call, a wait or an interrupt comes last, so
 that nothing is ended that was not begun. Switches come before calls, as they keep which thread is
 inside of a call (`bt_entered.inside`)."""
-OLD_DIRTY = PathProbe("dirty", "writeback_dirty_page", {2: "bt_dirty_page"})
-"""Takes the place of writeback_dirty_folio before 5.16."""
-OLD_SUBMIT = PathProbe("uring", "io_uring_submit_sqe", {2: "bt_ring_sqe"}, True)
-"""Takes the place of io_uring_submit_req before 6.4."""
-_OLD = {"writeback_dirty_folio": OLD_DIRTY, "io_uring_submit_req": OLD_SUBMIT}
-"""The probe that takes a missing tracepoint's place, by its name."""
-
 
 # Commits of jbd2's journals (bpf/journal.h), in the kernel or a module. The part fs does without.
 COMMITS = "fs (commits of jbd2)"
@@ -173,15 +174,23 @@ DRIVERS = (
 """In the order of the `driver` field's numbers, from 1 on."""
 
 
+class PathProgram(NamedTuple):
+    """A program to load for a part of the path."""
+
+    part: str
+    name: str
+    tracepoint: str
+
+
 @dataclass(frozen=True)
 class PathChoice:
     """What of the path is recorded on this kernel.
 
-    parts: names of PATH_PARTS. programs: (part, program) to load, in the order of attaching.
+    parts: names of PATH_PARTS. programs: those to load, in the order of attaching.
     """
 
     parts: frozenset[str] = frozenset()
-    programs: tuple[tuple[str, str], ...] = ()
+    programs: tuple[PathProgram, ...] = ()
     lacking: dict[str, str] = field(default_factory=dict)
     """Why a part that was asked for, or something of it (COMMITS), is not recorded."""
     without: dict[str, str] = field(default_factory=dict)
@@ -250,22 +259,20 @@ def choose_path(
     /proc/kallsyms; None: that of this kernel.
     """
     lacking: dict[str, str] = {}
-    programs: list[tuple[str, str]] = []
+    programs: list[PathProgram] = []
     for probe in PROBES:
         if probe.part not in wanted:
             continue
-        name, old = probe.tracepoint, _OLD.get(probe.tracepoint)
-        program, reason = offered(btf, name, probe.programs)
-        if old is not None and btf.parameters(name) is None:
-            program, reason = offered(btf, old.tracepoint, old.programs)
-            if btf.parameters(old.tracepoint) is None:
-                reason = f"this kernel has no tracepoint {name} or {old.tracepoint}"
-        if not program and probe.optional:
-            continue
-        if not program:
-            lacking.setdefault(probe.part, reason)
+        name = next((one for one in probe.tracepoints if btf.parameters(one) is not None), "")
+        if name:
+            program, reason = offered(btf, name, probe.tracepoints[name])
         else:
-            programs.append((probe.part, program + ("_p" if probe.in_task and preemptible else "")))
+            program, reason = "", f"this kernel has no tracepoint {' or '.join(probe.tracepoints)}"
+        if program:
+            variant = program + ("_p" if probe.in_task and preemptible else "")
+            programs.append(PathProgram(probe.part, variant, name))
+        elif not probe.optional:
+            lacking.setdefault(probe.part, reason)
     if "call" in wanted and "BPF_FUNC_task_pt_regs" not in (btf.enum("bpf_func_id") or {}):
         lacking["call"] = _NO_REGISTERS
     # What threads wait for says nothing without their waits.
@@ -278,11 +285,11 @@ def choose_path(
     without: dict[str, str] = {}
     if _DRIVER in wanted:
         steps, without = choose_drivers(preemptible, symbols)
-        programs += [(_DRIVER, program) for program in steps]
+        programs += steps
         if not steps:
             lacking[_DRIVER] = "; ".join(f"{name}: {why}" for name, why in without.items())
     parts = frozenset(part for part in wanted if part not in lacking)
-    chosen = tuple(pair for pair in programs if pair[0] in parts)
+    chosen = tuple(program for program in programs if program.part in parts)
     # Since 6.1 a task in the freezer has a state of its own, and later kernels use the bit for
     # something else; these have the function frozen().
     has_flag = "wait" in parts and btf.function_id("frozen") is None
@@ -291,7 +298,7 @@ def choose_path(
 
 def choose_drivers(
     preemptible: bool, symbols: bytes | None = None
-) -> tuple[list[str], dict[str, str]]:
+) -> tuple[list[PathProgram], dict[str, str]]:
     """Return the programs for drivers' steps, and why those of a driver cannot be recorded.
 
     symbols: text as in /proc/kallsyms; None: that of this kernel. A driver needs all of its
@@ -300,7 +307,7 @@ def choose_drivers(
     """
     if symbols is None:
         symbols = read_symbols()
-    programs: list[str] = []
+    programs: list[PathProgram] = []
     without: dict[str, str] = {}
     loop_ends = list(functions_named(_LOOP_COMPLETE, symbols))
     for driver in DRIVERS:
@@ -316,11 +323,14 @@ def choose_drivers(
             why = f"the address of {_LOOP_COMPLETE} is hidden, or the module loop is not loaded"
             without[driver.name] = why
         else:
-            programs += [name + ("_p" if preemptible else "") for name in driver.programs.values()]
+            programs += [
+                PathProgram(_DRIVER, name + "_p" * preemptible, tracepoint)
+                for tracepoint, name in driver.programs.items()
+            ]
     return programs, without
 
 
-def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str, str]], str]:
+def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[PathProgram], str]:
     """Return (programs for commits in the order of attaching, ""), or ([], reason)."""
     counts = {name: btf.parameters(name) for name in JOURNAL_PROGRAMS}
     if None in counts.values():
@@ -339,23 +349,10 @@ def _journal_programs(btf: KernelBtf, preemptible: bool) -> tuple[list[tuple[str
     for name, count in counts.items():
         if count != 2:
             return [], f"{name} has {count} arguments: there is no program for that"
-    return [("fs", name + "_p" * preemptible) for name in JOURNAL_PROGRAMS.values()], ""
-
-
-@cache
-def path_programs() -> dict[str, str]:
-    """Return the tracepoint of each of the object's programs for the path, variants included."""
-    found: dict[str, str] = {}
-    for probe in (*PROBES, *_OLD.values()):
-        for name in probe.programs.values():
-            found[name] = probe.tracepoint
-            if probe.in_task:
-                found[f"{name}_p"] = probe.tracepoint
-    others = [(name, point) for point, name in JOURNAL_PROGRAMS.items()]
-    others += [(name, point) for one in DRIVERS for point, name in one.programs.items()]
-    for name, point in others:
-        found[name] = found[f"{name}_p"] = point
-    return found
+    return [
+        PathProgram("fs", name + "_p" * preemptible, tracepoint)
+        for tracepoint, name in JOURNAL_PROGRAMS.items()
+    ], ""
 
 
 _TEXT = ("_stext", "_etext")
@@ -381,9 +378,6 @@ class PathMaps:
         self._bpf = bpf
         self._choice = choice
         self._timing = 1
-        chosen = {program for _, program in choice.programs}
-        for program in path_programs():
-            bpf.set_autoload(program, program in chosen)
         machine, where = platform.machine(), cgroups.hierarchy()
         constants = shared.PATH.ctype(
             over_ns=over_ns,
@@ -457,9 +451,9 @@ class PathMaps:
         """Detach the programs of the part time; waits stand by themselves from now on."""
         self._timing += 1
         self._bpf.put(".data.timing", SECTION, ctypes.c_uint64(self._timing))
-        for part, program in self._choice.programs:
-            if part == "time":
-                self._bpf.detach(program)
+        for program in self._choice.programs:
+            if program.part == "time":
+                self._bpf.detach(program.name)
 
 
 def dirty_table(pages: int) -> int:

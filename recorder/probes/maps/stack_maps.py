@@ -4,7 +4,7 @@
 import ctypes
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,20 +36,6 @@ class Stacks(IntEnum):
     NONE = 0
     KERNEL = 1
     USER = 2
-
-
-class FreshStacks(NamedTuple):
-    """New stacks by their id in STACK records, innermost frame first.
-
-    kernel: return addresses, u64 of shape (frames,). user: BUILD_ID_FRAME of shape (frames,).
-    wait: as kernel, by the id in WAIT_STACK records. site: as kernel, by the id in HIT records;
-    None: such stacks are not recorded.
-    """
-
-    kernel: dict[int, NDArray[np.uint64]]
-    user: dict[int, NDArray[np.void]]
-    wait: dict[int, NDArray[np.uint64]]
-    site: dict[int, NDArray[np.uint64]] | None = None
 
 
 def max_depth() -> int:

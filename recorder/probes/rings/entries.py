@@ -21,19 +21,20 @@ _BUSY, _DISCARDED = 1 << 31, 1 << 30
 
 
 class EntryRing:
-    payload: "np.dtype[np.void]"
-    """What an entry has behind its header; of each subclass its own."""
-
     def __init__(
         self,
+        payload: "np.dtype[np.void]",
         consumer: mmap.mmap | bytearray,
         produced: mmap.mmap | bytearray,
         size: int,
         barrier: Barrier,
         page: int = mmap.PAGESIZE,
     ) -> None:
-        """consumer, produced: pages that begin with these positions; behind `produced` the data."""
-        behind = [(name, self.payload[name]) for name in self.payload.names or ()]
+        """payload: what an entry has behind its header.
+
+        consumer, produced: pages that begin with these positions; behind `produced` the data.
+        """
+        behind = [(name, payload[name]) for name in payload.names or ()]
         self.entry = np.dtype([("length", "<u4"), ("page", "<u4"), *behind])
         self.size = size
         self._buffers = (consumer, produced)
@@ -44,7 +45,7 @@ class EntryRing:
         self._done = int(self._consumer[0])
 
     @classmethod
-    def map(cls, fd: int, size: int) -> Self:
+    def map(cls, fd: int, size: int, payload: "np.dtype[np.void]") -> Self:
         """Return the ring of a BPF map of `size` bytes; its descriptor may be closed then."""
         page = mmap.PAGESIZE
         try:
@@ -56,7 +57,7 @@ class EntryRing:
                 "choose a smaller one"
             ) from error
         # The kernel publishes positions by a release, lengths by an exchange.
-        return cls(consumer, produced, size, machine_barrier(ordered=True))
+        return cls(payload, consumer, produced, size, machine_barrier(ordered=True))
 
     def take(self) -> NDArray[np.void]:
         """Copy all complete entries up to the first that is being written; free their space."""

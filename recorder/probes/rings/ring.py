@@ -93,8 +93,7 @@ class RingSizes:
 def rings_note(wanted: int | None, levels: list[int]) -> str:
     """Return a message for the user if the rings are smaller than wanted; "" if they are not.
 
-    `wanted`: bytes at level 0; None: the default, but 2 MiB are enough then, as old kernels allow
-    no more. `levels`: bytes of a CPU's rings by level; empty: there are none.
+    `wanted`: bytes at level 0; None: the default. `levels`: bytes of a CPU's rings, if any.
     """
     least = RingSizes.choose(os.cpu_count() or 1, wanted).ring_bytes
     if not levels or levels[0] >= (least if wanted else min(least, _OLD_RING_BYTES)):

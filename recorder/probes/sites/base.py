@@ -14,7 +14,7 @@ from biotrail.recorder.filters.filters import Filters, check_tasks, descendants
 from biotrail.recorder.host import cgroups, device_sysfs, memory_limit
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, Probes
+from biotrail.recorder.probes.backend import Probes
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.core import allow_locked_memory
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
@@ -43,15 +43,6 @@ def per_cpu(
     values = (kind * load_library().possible_cpus())()
     bpf.get(name, key, values)
     return list(values)
-
-
-_ALL_TEMPLATES = (
-    *("bt_pair_begin", "bt_pair_end", "bt_pair_begin_p", "bt_pair_end_p"),
-    *("bt_pair_begin_f", "bt_pair_end_f", "bt_hit_typed", "bt_hit_typed_p"),
-    *("bt_hit_entry_copy", "bt_hit_return_copy", "bt_hit_entry", "bt_hit_return"),
-    "bt_hit_session",
-)
-"""Programs of the object; those that are not needed are not loaded."""
 
 
 def fill_value(to: Any, value: Value) -> None:
@@ -98,17 +89,16 @@ def ring_bytes(wanted: int | None = None, room: Room | None = None) -> int:
 
 
 class SiteRing(EntryRing):
-    payload = SITE_ENTRY
+    """Entries are SITE_ENTRY."""
 
     def __init__(self, *parts: Any, **others: Any) -> None:
         super().__init__(*parts, **others)
         self._positions: dict[int, int] = {}
 
     def drain(self, more: NDArray[np.void] | None = None) -> list[Segment]:
-        """Copy all complete records up to the first that is being written; free their space.
+        """Copy all complete records, and `more` that were kept elsewhere (n,), as SITE_ENTRY.
 
-        more: records that were kept elsewhere (n,), as SITE_ENTRY. Returns a Segment for each CPU
-        that wrote, by time, whose positions go on where the last ended.
+        Returns a Segment for each CPU that wrote, by time; positions go on where the last ended.
         """
         entries = self.take()
         if more is not None and len(more):
@@ -136,12 +126,9 @@ class SiteRing(EntryRing):
 class SiteProbes(Probes):
     """Base of what records sites.
 
-    A subclass has attach(), programs(), backend_facts(), and what open() calls: _look_up(), _fill()
-    and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. Nothing
-    is pinned, so the kernel detaches and frees everything when the process ends, however it ends.
+    A subclass adds its programs and what attaches them to `_programs` and `_links`. Nothing is
+    pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
-
-    capabilities = Capabilities("core")
 
     def __init__(
         self,
@@ -152,11 +139,9 @@ class SiteProbes(Probes):
         record: bool = False,
         count: bool = False,
     ) -> None:
-        """Keep the arguments; nothing is loaded or looked up before open().
+        """devices: as of ProbeConfig. ring: bytes of the one ring; None: chosen.
 
-        devices: (dev_t of the disk, dev_t of the partition or 0); empty: all. ring: bytes of the
-        one ring; None: chosen. record, count: what becomes of pairs of events, records or
-        histograms.
+        record, count: what becomes of pairs of events, records or histograms.
         """
         super().__init__()
         self.filters, self.devices = filters, devices
@@ -231,9 +216,7 @@ class SiteProbes(Probes):
         maps = self._cgroups = CgroupMaps(
             bpf, filters, reports=bool(filters.named), made=reports_cgroups
         )
-        templates = self._fill(bpf, suffix)
-        for name in _ALL_TEMPLATES:
-            bpf.set_autoload(name, name in templates)
+        bpf.choose({*self._fill(bpf, suffix), *maps.programs})
         # What memory allows beside the other maps.
         self._wanted_bytes, room = ring_bytes(self._asked_ring), memory_limit.room()
         if room is not None:
@@ -246,7 +229,7 @@ class SiteProbes(Probes):
         for number in ids:
             bpf.put("bt_ids", ctypes.c_uint64(number), ctypes.c_uint64(1))
         maps.open()
-        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size)
+        self._ring = SiteRing.map(bpf.map_fd("bt_site_ring"), size, SITE_ENTRY)
         self._loaded(bpf)
 
     def short_of_memory(self) -> str:

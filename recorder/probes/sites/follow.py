@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.log import Segment
-from biotrail.recorder.probes.backend import Capabilities, Probes, ProgramInfo
+from biotrail.recorder.probes.backend import Probes, ProgramInfo
 from biotrail.recorder.probes.capability import require_rights
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.kernel.bpf_calls import program_info
 from biotrail.recorder.probes.kernel.btf import KernelBtf
 from biotrail.recorder.probes.kernel.libbpf import SECTION, BpfObject, RefusedError
 from biotrail.recorder.probes.maps.path_maps import PathRuns
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, StackMap, max_depth
+from biotrail.recorder.probes.maps.stack_maps import StackMap, max_depth
 from biotrail.recorder.probes.sites import attaching
 from biotrail.recorder.probes.sites.attaching import (
     SESSION_CALL,
@@ -141,12 +141,9 @@ def cookie(site: PlannedSite, role: Role, result: int = 0) -> int:
 
 
 class FollowProbes(SiteProbes):
-    """The programs of followed objects: open(), attach(), drain() repeatedly, detach(), close().
+    """The programs of followed objects; their maps are in bpf/objects.h and bpf/open_calls.h."""
 
-    Their maps are in bpf/objects.h and bpf/open_calls.h.
-    """
-
-    capabilities = Capabilities("core", site_stacks=True)
+    site_stacks = True
 
     def __init__(
         self,
@@ -236,10 +233,7 @@ class FollowProbes(SiteProbes):
         return view
 
     def attach(self) -> None:
-        """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
-
-        Sets in `plan` what the kernel refused.
-        """
+        """Attach functions and tracepoints, then let lives begin. Raises ProbeError."""
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
@@ -343,46 +337,36 @@ class FollowProbes(SiteProbes):
         shared: dict[str, int] = {}  # programs of all functions, told apart by their cookies
         if self._way.cookies:
             place = Place(ProgramType.KPROBE)
-            shared = {
-                role: self._load_for(role, roles[role], place) for role in ("entry", "return")
-            }
+            for role in ("entry", "return"):
+                shared[role] = self._load_for(role, roles[role], place)
         with Descriptors() as modules:
             for site in sites:
+                name, module = site.taking.name, site.taking.module
+                made: dict[str, int] = {}
                 try:
-                    self._attach_one(site, roles, shared, modules)
+                    with Descriptors() as programs, Descriptors() as links:
+                        for role, template in roles.items():
+                            if (program := shared.get(role)) is None:
+                                program = programs.add(self._clone(template, role, site, modules))
+                                made[role] = program
+                            if self._way.name == "fentry":
+                                links.add(attaching.typed(program))
+                                continue
+                            attaching.kprobe(
+                                links,
+                                f"{module}:{name}" if module else name,
+                                program,
+                                returns=role == "return",
+                                cookie=cookie(site, Role.ENTRY) if shared else None,
+                            )
+                        self._programs.enter_context(programs.pop_all())
+                        self._links.enter_context(links.pop_all())
                 except (OSError, RefusedError) as error:
                     self._refuse(site, error)
-
-    def _attach_one(
-        self,
-        site: PlannedSite,
-        roles: dict[str, Template],
-        shared: dict[str, int],
-        modules: Descriptors,
-    ) -> None:
-        name, module = site.taking.name, site.taking.module
-        made = {}
-        with Descriptors() as programs, Descriptors() as links:
-            for role, template in roles.items():
-                program = shared.get(role)
-                if program is None:
-                    program = programs.add(self._clone(template, role, site, modules))
-                    made[role] = program
-                if self._way.name == "fentry":
-                    links.add(attaching.typed(program))
-                else:
-                    attaching.kprobe(
-                        links,
-                        f"{module}:{name}" if module else name,
-                        program,
-                        returns=role == "return",
-                        cookie=cookie(site, Role.ENTRY) if shared else None,
-                    )
-            self._programs.enter_context(programs.pop_all())
-            self._links.enter_context(links.pop_all())
-        for role, program in made.items():
-            self.function_programs.setdefault(role, []).append(program)
-        self.functions.add(site.index)
+                    continue
+                for role, program in made.items():
+                    self.function_programs.setdefault(role, []).append(program)
+                self.functions.add(site.index)
 
     def _clone(self, template: Template, role: str, site: PlannedSite, modules: Descriptors) -> int:
         """Load a function's own program for its entry or return."""
@@ -429,11 +413,10 @@ class FollowProbes(SiteProbes):
             self._opened().put("bt_free_lives", None, ctypes.c_uint32(slot))
 
     def forget_idle(self, now_ns: int) -> None:
-        """End lives without a hit for a while, whose end was not seen.
+        """End lives without a hit for a while, whose end was not seen. now_ns: CLOCK_MONOTONIC.
 
-        This happens behind a site that only a release follows, as not every release is seen, and
-        where the type has no deaths at all. now_ns: CLOCK_MONOTONIC. Looks at most every
-        _LOOK_NS.
+        Those behind a site that only a release follows, as not every release is seen, and where the
+        type has no deaths at all.
         """
         if now_ns - self._looked < _LOOK_NS:
             return
@@ -520,23 +503,20 @@ def follow_beside(
 ) -> Probes:
     """Return probes that record what `block` does, and follow what `options` say; not open yet.
 
-    filters: those on tasks hold for what is followed too. devices: (dev_t of the disk, of the
-    partition or 0); objects name disks alone, so that those of a whole disk are followed. Raises
-    TraceError: it cannot be followed.
+    filters: those on tasks hold for what is followed too. Raises TraceError: it cannot be followed.
     """
-    if block.capabilities.backend != "core":
+    if block.backend != "core":
         raise ProbeError("--follow needs the core backend, and a kernel with type information")
     plan, way = planned(options.struct, options.way, options.max_functions)
+    # Objects name disks alone, so with a partition those of the whole disk are followed.
     disks = list(dict.fromkeys((disk, 0) for disk, _ in devices))
     return cast(Probes, JoinedProbes(block, FollowProbes(plan, way, options, filters, disks)))
 
 
 class JoinedProbes:
-    """Two backends as one: the block layer's events, and followed objects; fits backend.Probes.
+    """Two backends as one `Probes`; what is not here is the block layer's alone."""
 
-    What is not here is the block layer's alone.
-    """
-
+    site_stacks = True
     waker = None
     """The ring of followed objects wakes nobody."""
 
@@ -545,10 +525,6 @@ class JoinedProbes:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._block, name)
-
-    @property
-    def capabilities(self) -> Capabilities:
-        return self._block.capabilities._replace(site_stacks=True)
 
     def path_runs(self) -> PathRuns:
         runs = self._block.path_runs()
@@ -596,8 +572,8 @@ class JoinedProbes:
     def end_facts(self) -> End:
         return {**self._block.end_facts(), **self._follow.end_facts()}
 
-    def fresh_stacks(self) -> FreshStacks:
-        return self._block.fresh_stacks()._replace(site=self._follow.fresh_stacks().site)
+    def fresh_stacks(self) -> dict[str, dict[int, NDArray[Any]]]:
+        return {**self._block.fresh_stacks(), **self._follow.fresh_stacks()}
 
     def short_of_memory(self) -> str:
         found = (self._block.short_of_memory(), self._follow.short_of_memory())

@@ -38,7 +38,6 @@ from biotrail.recorder.schema.limits import (
     MAX_BEGINS,
     MAX_CONDITIONS,
     MAX_PAIRS,
-    VALUE_STEPS,
 )
 from biotrail.recorder.schema.payloads import BackendFacts, End, PairCounts, PairFacts
 from biotrail.recorder.schema.records import BY_KIND, Kind
@@ -134,11 +133,8 @@ class Latencies:
         return self.sum / self.count if self.count else 0.0
 
     def percentiles(self, shares: Sequence[float]) -> list[float]:
-        """Return latencies in ns below which these shares (0 to 1) are; zeros of none.
-
-        Within a slot (1/16 of an octave at most) latencies are taken to be spread evenly; none is
-        above the maximum.
-        """
+        """Return latencies in ns below which these shares (0 to 1) are; zeros of none."""
+        # Within a slot (1/16 of an octave at most) latencies are taken to be spread evenly.
         total = np.cumsum(self.slots.astype(np.int64))
         if not total[-1]:
             return [0.0] * len(shares)
@@ -331,8 +327,7 @@ class PairProbes(SiteProbes):
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
 
-        So no end is recorded without its begin, but of those that began before. Raises ProbeError:
-        the kernel refuses; detach() or close() detaches those before it.
+        So no end is recorded without its begin, but of those that began before. Raises ProbeError.
         """
         self._opened()
         if self._cgroups is not None:
@@ -460,13 +455,6 @@ def resolve_all(
                     f"pair {name}: {len(side.conditions)} conditions on {side.event}, at most "
                     f"{MAX_CONDITIONS} can be"
                 )
-            tested = [condition.value for condition in side.conditions]
-            for value in (*side.keys, side.by, side.device, side.process, *tested):
-                if len(value.at) > VALUE_STEPS:
-                    raise SiteError(
-                        f"pair {name}: '{value.text}' follows {len(value.at) - 1} pointers, at "
-                        f"most {VALUE_STEPS - 1} can be"
-                    )
         if needs_device and not pair.device:
             raise SiteError(
                 f"pair {name} does not say which field is the device, so -d cannot be used: name "

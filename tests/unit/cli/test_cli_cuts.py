@@ -66,31 +66,6 @@ def test_times_can_be_said_in_many_ways(
     assert sectors(cli, *options, log) == queued(begin, end)
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--from", "soon"), "'soon' is no time: write 2.5s"),
-        (("--to", "25:00:00"), "'25:00:00' is no time"),
-        (("--from", "last week"), "'last week' is no time"),
-        (("--from", "2026-13-01"), "is no time"),
-        (("--from", "5s", "--to", "5s"), "--to 5s is not after --from 5s"),
-        (("--around", "5s", "--from", "1s"), "leave out --from and --to"),
-        (("--window", "5s"), "give --around TIME"),
-        (("--around", "5s", "--window", "0"), "not between 1ns"),
-        (("--op", "dance"), "--op"),
-        (("--slowest", "0"), "--slowest"),
-        (("--pid", "me"), "--pid"),
-    ],
-)
-def test_what_cannot_be_meant_is_wrong_usage(
-    cli: Cli, log: Path, tmp_path: Path, options: tuple[str, ...], words: str
-) -> None:
-    # GIVEN options that say nothing / WHEN they are given THEN status 2 and the reason
-    done = cli("convert", *options, log, "-o", tmp_path / "x.pftrace")
-    assert (done.status, words in done.err) == (2, True), done.err
-    assert not (tmp_path / "x.pftrace").exists()
-
-
 OUTSIDE = (("--from", "40.1s"), ("--from", "60s", "--to", "61s"), ("--to", "14:13:00"))
 
 

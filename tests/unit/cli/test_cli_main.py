@@ -7,7 +7,7 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -36,6 +36,9 @@ def test_version_and_help(cli: Cli) -> None:
     assert said.status == 0
     for name in ("record", "convert", "view", "info", "dump", "doctor", "demo"):
         assert name in said.out
+    # AND the help of slow names the option that chooses the trace's surroundings, not that of cuts
+    told = " ".join(cli("slow", "--help").out.split())
+    assert "under way within --margin of one of them" in told
 
 
 def test_ctrl_c_while_modules_are_imported_ends_the_command_quietly(
@@ -61,34 +64,6 @@ def test_every_command_has_help_with_an_example(cli: Cli, name: str) -> None:
     said = cli(*words, "--help")
     assert said.status == 0
     assert f"biotrail {name}" in said.out.split("Options:")[0].replace("Usage: biotrail", "")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["no-such-command"],
-        ["record", "--no-such-option"],
-        ["record", "--duration", "soon"],
-        ["record", "--duration", "0"],
-        ["record", "--buffer-size", "many"],
-        ["record", "--events", "none"],
-        ["record", "--level", "99"],
-        ["info"],
-        ["dump", "--kind", "@", "x.biotrail"],
-        ["convert", "-"],
-        ["convert", "x.biotrail", "-o", "x.txt"],
-        ["convert", "x.biotrail", "-o", ""],
-        ["record", "-o", ""],
-        ["report", ""],
-        ["report", "--html", "", "x.biotrail"],
-        ["convert", "x.biotrail", "-o", "-", "--format", "otf2"],
-    ],
-)
-def test_wrong_usage_ends_with_2(cli: Cli, arguments: list[str]) -> None:
-    # GIVEN arguments that make no sense WHEN they are given THEN the status is 2
-    done = cli(*arguments)
-    assert done.status == 2
-    assert "Error: " in done.err
 
 
 def test_an_error_is_one_sentence_on_standard_error(cli: Cli, tmp_path: Path) -> None:
@@ -202,29 +177,9 @@ def test_quantities_as_people_read_them() -> None:
     assert [units.plural(n, "event") for n in (1, 2000)] == ["1 event", "2,000 events"]
 
 
-# What every subcommand does alike: names that are mistyped, names of files, forms of output.
+# What every subcommand does alike: options of cuts, names of files, a recorder's options.
 
 CUTS = ROOT / "docs" / "cuts.md"
-
-
-def test_mistyped_names_and_contradictory_forms(cli: Cli) -> None:
-    # GIVEN a name that no subcommand has  WHEN it is called  THEN the nearest is named, status 2
-    for typed, said in (
-        ("reprot", "No such command 'reprot'. Did you mean 'report'?"),
-        ("recrod", "No such command 'recrod'. Did you mean 'record'?"),
-        ("qqqqqq", "No such command 'qqqqqq'.\n"),
-    ):
-        done = cli(typed, "x")
-        assert done.status == 2
-        assert said in done.err
-    # GIVEN two forms of a report  WHEN both are asked for  THEN it is wrong usage
-    done = cli("report", "--json", "--csv", SAMPLE)
-    assert (done.status, done.out) == (2, "")
-    assert "--json and --csv: give one of them" in done.err
-    # GIVEN the help of slow  WHEN it says how much of the surroundings is in the trace
-    told = " ".join(cli("slow", "--help").out.split())
-    # THEN it names the option that chooses it, which is not that of cuts
-    assert "under way within --margin of one of them" in told
 
 
 def test_every_option_of_cuts_is_documented() -> None:
@@ -398,20 +353,6 @@ WRITERS = {
     "a.otf2": "biotrail.converters.outputs.otf2.convert.convert",
     "a.blktrace": "biotrail.converters.outputs.blktrace.convert.write",
 }
-
-
-@pytest.fixture
-def usual_signals() -> Iterator[None]:
-    """Signals as a program at a terminal has them, however the tests were started."""
-    usual = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.mark.usefixtures("usual_signals")

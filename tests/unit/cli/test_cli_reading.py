@@ -8,7 +8,6 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ import biotrail
 from biotrail.cli import convert, dump, info
 from biotrail.cli.converting import perfetto
 from biotrail.converters.outputs.perfetto.convert import convert as convert_trace
-from biotrail.converters.outputs.perfetto.names import Detail, Options
+from biotrail.converters.outputs.perfetto.names import STANDARD, Detail, Options
 from biotrail.converters.outputs.perfetto.summary import expected
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader, LogWriter
@@ -33,6 +32,7 @@ from tests.support.cli_runner import Cli
 from tests.support.cut_logs import write
 from tests.support.path_logs import PathLog
 from tests.support.paths import ROOT, SAMPLE
+from tests.support.record_command import BIOTRAIL
 from tests.support.stack_logs import START
 from tests.support.text_layouts import READ
 from tests.support.window_loads import SOURCES, shifted
@@ -199,7 +199,7 @@ def test_convert_chooses_the_format_by_the_ending(cli: Cli, log: Path, tmp_path:
 def test_convert_streams(log: Path) -> None:
     # GIVEN a log on standard input WHEN it is converted to standard output
     done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "convert", "-", "-o", "-"],
+        [*BIOTRAIL, "convert", "-", "-o", "-"],
         cwd=ROOT,
         input=log.read_bytes(),
         capture_output=True,
@@ -642,11 +642,10 @@ def test_of_a_pipe_nothing_is_said(
             return self.data.readinto(buffer)
 
     from biotrail.cli.options.cuts import Cut, cut_of
-    from biotrail.cli.options.drawing import Drawing
 
     source = cut_of(lambda: Trace(io.BufferedReader(Pipe())), Cut())
     # WHEN it is read / THEN no window is missing, and nothing is said
-    windows = perfetto.announced(source, source.trace.lifecycles(), Drawing())
+    windows = perfetto.announced(source, source.trace.lifecycles(), STANDARD)
     assert sum(len(window.bios) for window in windows) == sum(
         len(window.bios) for window in Trace(large_log).lifecycles()
     )

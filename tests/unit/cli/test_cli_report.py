@@ -157,21 +157,18 @@ def test_some_devices_alone(cli: Cli, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"),
+    ("arguments", "message"),
     [
-        (("no-such-file",), 1, "no-such-file"),
-        ((str(ROOT / "pyproject.toml"),), 1, "pyproject.toml"),
-        (("--interval", "0", str(SAMPLE)), 2, "--interval"),
-        (("--interval", "x", str(SAMPLE)), 2, "duration"),
-        (("--interval", "1us", str(SAMPLE)), 1, "--interval 1s or longer"),
-        (("--by", "weather", str(SAMPLE)), 2, "weather"),
+        (("no-such-file",), "no-such-file"),
+        ((str(ROOT / "pyproject.toml"),), "pyproject.toml"),
+        (("--interval", "1us", str(SAMPLE)), "--interval 1s or longer"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_line(
-    cli: Cli, arguments: tuple[str, ...], status: int, message: str
+    cli: Cli, arguments: tuple[str, ...], message: str
 ) -> None:
     done = cli("report", *arguments)
-    assert (done.status, done.out) == (status, "")
+    assert (done.status, done.out) == (1, "")
     assert message in done.err
     assert "Traceback" not in done.err
 
@@ -207,16 +204,12 @@ def test_every_field_is_in_the_documentation(cli: Cli) -> None:
 # Of what time and of which I/O a report says that it is.
 
 LOAD = """
-0       Q R 0+8 bio=1 pid=11 comm=fio
-1       G R 0+8 bio=1
-2       s R 0+8 bio=1 rq=1
-3       D R 0+8 bio=1 rq=1 tag=1/1
-900     C R 0+8 bio=1 rq=1
-1000    Q R 8+8 bio=2 pid=11 comm=fio
-1001    G R 8+8 bio=2
-1002    s R 8+8 bio=2 rq=2
-1003    D R 8+8 bio=2 rq=2 tag=1/2
-1250    C R 8+8 bio=2 rq=2
+0 Q R 0+8 bio=1 pid=11 comm=fio
+1 Gs R 0+8 bio=1 rq=1
+3 D 900 C R 0+8 bio=1 rq=1 tag=1/1
+1000 Q R 8+8 bio=2 pid=11 comm=fio
+1001 Gs R 8+8 bio=2 rq=2
+1003 D 1250 C R 8+8 bio=2 rq=2 tag=1/2
 """
 """Times are µs."""
 FILTERS = {

@@ -259,15 +259,6 @@ def test_a_cut_trace_is_read_as_far_as_it_goes(cli, log, tmp_path):
     assert len(read(both.read_bytes()[len(whole) :]).slices("bio")) == len(BIOS)
 
 
-@pytest.mark.parametrize("more", [["-o", "x.otf2"], ["-o", "x.pftrace", "--max-size", "1M"]])
-def test_usage(cli, log, tmp_path, more):
-    # GIVEN options that do not go with another trace
-    # WHEN convert is called
-    # THEN it is a usage error
-    assert cli("convert", log, "--with", tmp_path / "t.pftrace", *more).status == 2
-    assert cli("convert", log, "--with", "-", "-o", tmp_path / "x.pftrace").status == 2
-
-
 def test_a_log_without_its_trace_is_a_message(cli, log, tmp_path):
     # GIVEN a path at which there is nothing
     # WHEN a log is converted with it
@@ -470,21 +461,3 @@ def test_a_log_of_another_machine_is_named(cli, logs, tmp_path):
     assert done.status == 1
     assert f"is of another machine or boot than {other}" in done.err
     assert not both.exists()
-
-
-@pytest.mark.parametrize(
-    "more, said",
-    [
-        (["-o", "x.pftrace", "--max-size", "1M"], "several recordings go into one file"),
-        (["-o", "x.otf2"], "go into one Perfetto trace only"),
-        (["-o", "x.pftrace", "--alone"], "exclude each other"),
-        ([], "give -o OUT"),
-    ],
-)
-def test_usage_with_several_logs(cli, logs, tmp_path, more, said):
-    # GIVEN options that do not go with several recordings and another trace
-    # WHEN convert is called
-    # THEN it is a usage error that says why
-    done = cli("convert", *logs, "--with", tmp_path / "t.pftrace", *more)
-    assert done.status == 2
-    assert said in done.err

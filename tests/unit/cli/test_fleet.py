@@ -13,9 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import boto3
 import pytest
-from moto.server import ThreadedMotoServer
 from rich.console import Console
 
 from biotrail.cli import cluster
@@ -31,11 +29,12 @@ from biotrail.recorder.schema.errors import ConversionError, TraceError
 from biotrail.text.fleet import parts
 from tests.support import blame_logs, named_logs
 from tests.support.blame_logs import MS, US
-from tests.support.cli_runner import Cli
+from tests.support.cli_runner import Cli, page_data
 from tests.support.fleet_archives import archive_of, fleet, host_archive, log_of
 from tests.support.hostile_places import put
 from tests.support.hosts_logs import SECOND, Machine
 from tests.support.paths import ROOT
+from tests.support.s3_server import S3Server, s3_server
 from tests.support.shipped_logs import write_log
 
 # What is called as archives are, and is none, is named as what it is.
@@ -255,8 +254,6 @@ def test_options_that_differ_are_told(tmp_path: Path) -> None:
 
 # A fleet's report by Dask's workers: hosts that disagree, workers that end, storage elsewhere.
 
-KEYS = {"AWS_ACCESS_KEY_ID": "biotrail", "AWS_SECRET_ACCESS_KEY": "biotrail"}
-
 
 def here(files: list[str], asked: ReadOptions) -> Part:
     """What the workers would do, in this process."""
@@ -451,32 +448,27 @@ def test_no_scheduler_is_one_message(
 
 
 @pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """An S3 server with the bucket "logs"; yields the options of its URLs."""
-    for name, value in KEYS.items():
-        monkeypatch.setenv(name, value)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    client = boto3.client("s3", endpoint_url=f"http://{host}:{port}", region_name="us-east-1")
-    client.create_bucket(Bucket="logs")
-    try:
-        yield f"?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-    finally:
-        client.close()
-        server.stop()
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
+    """An S3 server with the bucket "logs"."""
+    with s3_server() as server:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, server.environment[name])
+        server.files().create_dir("logs")
+        yield server
 
 
-def test_archives_are_read_from_object_storage(tmp_path: Path, s3: str) -> None:
+def url_of(server: S3Server, place: str) -> str:
+    return f"s3://{place}?endpoint_override=127.0.0.1:{server.port}&scheme=http&region=us-east-1"
+
+
+def test_archives_are_read_from_object_storage(tmp_path: Path, s3: S3Server) -> None:
     # GIVEN two archives in a bucket
     paths = [host_archive(tmp_path, name, times=3) for name in ("db1", "db2")]
-    endpoint = "http://" + s3.partition("endpoint_override=")[2].partition("&")[0]
-    client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
     for path in paths:
-        client.upload_file(str(path), "logs", f"2026-11/{path.name}")
-    client.close()
+        with s3.files().open_output_stream(f"logs/2026-11/{path.name}") as stream:
+            stream.write(path.read_bytes())
     # WHEN they are found by a glob, and read
-    urls = find([f"s3://logs/2026-11/*.parquet{s3}"])
+    urls = find([url_of(s3, "logs/2026-11/*.parquet")])
     part = here(urls, ReadOptions("host"))
     # THEN the figures are those of the files
     assert len(urls) == len(paths)
@@ -485,10 +477,10 @@ def test_archives_are_read_from_object_storage(tmp_path: Path, s3: str) -> None:
     assert as_dict(theirs) == as_dict(ours)
 
 
-def test_a_missing_bucket_is_one_message(s3: str) -> None:
+def test_a_missing_bucket_is_one_message(s3: S3Server) -> None:
     # GIVEN no bucket of that name WHEN it is listed THEN the message says which
     with pytest.raises(TraceError, match="nowhere"):
-        find([f"s3://nowhere/*.parquet{s3}"])
+        find([url_of(s3, "nowhere/*.parquet")])
 
 
 def test_a_copy_of_a_log_is_left_out() -> None:
@@ -537,10 +529,8 @@ def test_the_page_holds_the_report(tmp_path: Path, cli: Cli) -> None:
     done = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
     # THEN the page has the host as data, and no markup
     assert (done.status, done.err) == (0, "")
-    page = out.read_text()
-    data = json.loads(page.partition('id="data">')[2].partition("</script>")[0])
-    assert [one["host"] for one in data["report"]["hosts"]] == [nasty]
-    assert nasty not in page
+    assert [one["host"] for one in page_data(out)["report"]["hosts"]] == [nasty]
+    assert nasty not in out.read_text()
     # and it is not replaced without --force
     again = cli("fleet", "report", "--workers", "1", tmp_path / "db1.parquet", "-o", out)
     assert (again.status, "--force" in again.err) == (1, True)

@@ -4,15 +4,13 @@
 import csv
 import io
 import json
-import re
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support import perfetto_check
-from tests.support.cli_runner import Cli
+from tests.support.cli_runner import Cli, page_data
 from tests.support.guest_logs import HOST_NAME, HOST_PID, MILLISECOND, Clock, transfers, write
 
 HELD = 20
@@ -113,17 +111,10 @@ def test_csv_and_page_have_the_stages_of_the_json(
     # AND so has the guest's page, while the host's is that of any recording
     done = cli(*words, "--html", tmp_path / "vm.html")
     assert done.status == 0, done.err
-    pages = {name: page_of(tmp_path / f"vm-{name}.html") for name in ("guest", "host")}
+    pages = {name: page_data(tmp_path / f"vm-{name}.html") for name in ("guest", "host")}
     assert pages["guest"]["report"]["guest"]["rows"] == made["rows"]
     assert any("clocks: aligned" in line for line in pages["guest"]["report"]["guest"]["words"])
     assert "guest" not in pages["host"]["report"]
-
-
-def page_of(path: Path) -> Any:
-    """The data of a page."""
-    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', path.read_text())
-    assert found
-    return json.loads(found[1])
 
 
 def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
@@ -139,27 +130,3 @@ def test_slow_names_the_side(cli: Cli, logs: tuple[Path, Path]) -> None:
     slowest = next(one for one in made["ios"] if one["recording"] == "guest")
     assert slowest["side"]["side"] == "host"
     assert slowest["side"]["stages_ns"]["host device"] == 50 * MILLISECOND - 2000
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["convert", "GUEST", "HOST", "-o", "OUT", "--image", "map"], "give --guest-of"),
-        (["convert", "GUEST", "--guest-of", "x", "-o", "OUT"], "joins two recordings"),
-        (
-            ["convert", "GUEST", "HOST", "--guest-of", "x", "--with", "TRACE", "-o", "OUT"],
-            "--guest-of and --with exclude each other",
-        ),
-        (["report", "GUEST", "--guest-of", "x"], "joins two recordings"),
-        (["slow", "GUEST", "HOST", "--guest-of", "x", "--calls"], "leave out --calls"),
-        (["slow", "GUEST", "--guest-of", "x"], "joins two recordings"),
-    ],
-)
-def test_wrong_usage_is_refused(
-    cli: Cli, tmp_path: Path, logs: tuple[Path, Path], words: list[str], message: str
-) -> None:
-    # GIVEN options that do not fit  WHEN the command is run  THEN it ends with 2 and says why
-    places = {"GUEST": str(logs[0]), "HOST": str(logs[1]), "OUT": str(tmp_path / "x.pftrace")}
-    done = cli(*(places.get(word, word) for word in words))
-    assert done.status == 2
-    assert message in done.err

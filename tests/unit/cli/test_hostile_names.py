@@ -22,7 +22,7 @@ from biotrail.recorder.log import LogWriter, Segment
 from biotrail.recorder.schema.records import Kind
 from biotrail.recorder.schema.strings import GUARDED_BEGINNINGS, guarded, harmless, shown
 from tests.support import file_logs, stack_logs
-from tests.support.cli_runner import Cli, Done
+from tests.support.cli_runner import Cli, Done, page_data
 
 NAMES = {
     "bells": "\x01\x07\x08\x7f",
@@ -192,10 +192,8 @@ def test_what_is_written_is_told_without_obeying(cli: Cli, tmp_path: Path, name:
         # WHEN it is made into something, or cannot be THEN nothing reaches the terminal but lines
         assert _harmless(_texts(cli(*arguments))), arguments
     # AND of a page, nobody is shown what hides or turns characters
-    page = Path(f"{out}.html").read_text("utf-8")
-    [data] = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
     strings: list[str] = []
-    _collect(json.loads(data), strings)
+    _collect(page_data(Path(f"{out}.html")), strings)
     assert all(text.isprintable() for text in strings)
     # AND an iolog has a line for each of its I/Os, and what fio needs besides
     assert len(Path(f"{out}.iolog").read_text("utf-8").split("\n")) == 1 + 2 + 3 + 1

@@ -24,14 +24,10 @@ from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogReader
 from biotrail.text.record.lines import HEAD, Text, rwbs
 from tests.support import captures
-from tests.support.cli_runner import Cli
+from tests.support.followed_logs import patient
 from tests.support.paths import SAMPLE
 
-
-@pytest.fixture
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is skipped, however slow the machine is."""
-    monkeypatch.setattr(backlog, "MOST_WAITING_NS", 1 << 62)
+__all__ = ["patient"]
 
 
 def follow(path: Path, capsys: pytest.CaptureFixture[str], *, as_json: bool = False) -> list[str]:
@@ -215,21 +211,6 @@ def test_a_tail_ends_with_the_recorder(tmp_path: Path) -> None:
         file.write(b"last")
         over.set()
         assert (tail.read(2), tail.read(100), tail.read(100)) == (b"la", b"st", b"")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--json",), "--json needs --print"),
-        (("--print", "-o", "-"), "give -o FILE"),
-        (("--print", "--rotate", "1G"), "leave out --rotate"),
-        (("--print", "--keep", "10s"), "leave out --rotate and --keep"),
-    ],
-)
-def test_what_does_not_go_together(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
-    done = cli("record", *arguments)
-    assert done.status == 2
-    assert message in done.err
 
 
 def test_the_recorder_gets_the_options_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:

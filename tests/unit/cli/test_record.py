@@ -7,7 +7,6 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import click
 import pytest
@@ -17,27 +16,14 @@ from biotrail.cli.children.recorder_process import Recorder as RecorderProcess
 from biotrail.cli.children.recorder_process import passing_dumps
 from biotrail.cli.options.record_arguments import follow_options
 from biotrail.recorder.probes.sites.follow_options import FollowOptions
-from biotrail.recorder.schema.errors import OutputError, ProbeError
+from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import PATH_PARTS, Kind
 from biotrail.recorder.session.session import Status
 from biotrail.text.record.closing import followed_lines
 from tests.support.cli_runner import Cli
-from tests.support.fake_recorder import Recorder, summary
+from tests.support.fake_recorder import Recorder, recorder, summary
 
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
-    monkeypatch.chdir(tmp_path)
-    fake = Recorder(summary())
-    monkeypatch.setattr(module, "record", fake)
-    return fake
-
-
-def test_below_needs_a_device(cli: Cli) -> None:
-    # GIVEN no device WHEN those below it are to be recorded THEN it is a usage error
-    done = cli("record", "--below")
-    assert done.status == 2
-    assert "--below needs -d: without it every device is recorded" in done.err
+__all__ = ["recorder"]
 
 
 def test_arguments_become_options(cli: Cli, recorder: Recorder) -> None:
@@ -108,19 +94,6 @@ def test_quiet_is_quiet_but_not_about_losses(cli: Cli, recorder: Recorder) -> No
     assert "2 events not seen: D 2" in said
 
 
-def test_a_failed_output_is_an_error_after_the_summary(cli: Cli, recorder: Recorder) -> None:
-    # GIVEN a disk that became full
-    recorder.result = summary(
-        reason="output failed", error=OutputError("disk full"), unwritten_bytes=2 << 20
-    )
-    # WHEN the recording ends THEN the summary, the loss and the error are told
-    done = cli("record")
-    assert done.status == 1
-    assert "2.0 MiB of records could not be written" in done.err
-    assert done.err.endswith("biotrail: error: disk full\n")
-    assert "next:" not in done.err
-
-
 def test_the_live_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN a terminal of 60 columns
     monkeypatch.setenv("COLUMNS", "60")
@@ -170,13 +143,6 @@ def test_what_is_wrong_is_said(text: str, message: str) -> None:
     assert message in error.value.format_message()
 
 
-def test_bcc_cannot_follow(capsys: pytest.CaptureFixture[str]) -> None:
-    # GIVEN the backend that has no types  WHEN it is to follow  THEN that is a usage error
-    done = Cli(capsys)("record", "--follow", "request", "--backend", "bcc")
-    assert done.status == 2
-    assert "--follow needs the core backend" in done.err
-
-
 def test_the_end_says_what_was_followed() -> None:
     # GIVEN counts of lives  THEN there is a line for them, and one for each kind that is missing
     counts = {"born": 1024, "quick": 599, "full": 3, "cut": 0}
@@ -221,12 +187,6 @@ def test_a_part_that_is_none_is_wrong_usage(value: str, cli: Cli, recorder: Reco
     assert recorder.options is None
 
 
-def test_the_path_needs_the_core_backend(cli: Cli, recorder: Recorder) -> None:
-    # GIVEN the bcc backend WHEN the path is asked for THEN that is wrong usage
-    done = cli("record", "--backend", "bcc", "--path")
-    assert (done.status, "--path needs the core backend" in done.err) == (2, True)
-
-
 def test_calls_without_io_are_recorded_from_a_duration_on(cli: Cli, recorder: Recorder) -> None:
     # GIVEN no duration, and one WHEN the command is called THEN the session gets ns
     assert cli("record", "--path").status == 0
@@ -234,8 +194,6 @@ def test_calls_without_io_are_recorded_from_a_duration_on(cli: Cli, recorder: Re
     assert recorder.options.call_over_ns == 1_000_000
     assert cli("record", "-f", "--path", "--call-over", "250us").status == 0
     assert recorder.options.call_over_ns == 250_000
-    # AND what is no duration is wrong usage
-    assert cli("record", "--path", "--call-over", "soon").status == 2
 
 
 # How a recorder process ends is told: by itself, by us, or by someone else.

@@ -25,7 +25,6 @@ from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.text.top import parts
 from tests.support import captures
-from tests.support.cli_runner import Cli
 from tests.support.followed_logs import COST, follow, patient
 from tests.support.paths import ROOT, SAMPLE
 
@@ -261,14 +260,6 @@ def test_options_of_the_path_reach_the_recorder(monkeypatch: pytest.MonkeyPatch)
     given.clear()
     CliRunner().invoke(top_command, [])
     assert not [word for word in given if word.startswith(("--path", "--call"))]
-
-
-@pytest.mark.parametrize(
-    "arguments", [("--interval", "10ms"), ("-o", "-"), ("--count", "0"), ("--duration", "0s")]
-)
-def test_wrong_usage(cli: Cli, arguments: tuple[str, ...]) -> None:
-    # GIVEN options that make no sense WHEN given THEN status 2
-    assert cli("top", *arguments).status == 2
 
 
 def names_in(value: Any) -> set[str]:

@@ -99,13 +99,6 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "1 request of more than a second" in shown(last)
 
 
-def test_wrong_usage(cli: Cli) -> None:
-    # GIVEN a word that no party is told apart by / THEN it is wrong usage
-    done = cli("top", "--blame=file")
-    assert done.status == 2
-    assert "--blame" in done.err
-
-
 def test_the_first_sentence_is_that_of_a_report(tmp_path: Path) -> None:
     # GIVEN a reader whose reads take much longer beside a writer
     ios = []

@@ -92,22 +92,6 @@ def test_each_form_has_its_own_figures(cli: Cli, log: Path, tmp_path: Path) -> N
     assert "times are those until the life's next tracepoint" in done.err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--merged", "--functions"), "give one of them"),
-        (("--json", "--folded"), "--json: the trees and --functions have it"),
-        (("--flame", "x.html"), "give a name that ends in .svg"),
-        (("--object", "here"), "'here' is not a number: write 2048, or 0xffff9b6f83a40000"),
-    ],
-)
-def test_wrong_usage(cli: Cli, log: Path, arguments: tuple[str, ...], message: str) -> None:
-    # GIVEN options that do not go together  WHEN called  THEN the message says what to do
-    done = cli("tree", *arguments, log)
-    assert done.status == 2
-    assert message in done.err
-
-
 def test_a_log_without_followed_objects(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of bios  WHEN its tree is asked for  THEN the message says how to have one
     path = write_bios(tmp_path / "bios.biotrail", bio(1, 1000, -1), [])

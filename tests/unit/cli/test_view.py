@@ -7,7 +7,6 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from contextlib import suppress
 from http import HTTPStatus
@@ -27,6 +26,7 @@ from biotrail.recorder.schema.errors import LogFormatError
 from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.perfetto_check import read
+from tests.support.record_command import BIOTRAIL
 from tests.support.view_requests import TRACE, UI, ask
 
 PATIENCE = 60
@@ -205,18 +205,6 @@ def test_an_interrupted_view_ends_well(tmp_path, cli, number, usual_signals, mon
     assert done.out.endswith("stopped\n")
 
 
-@pytest.fixture
-def usual_signals():
-    """SIGINT and SIGTERM as a program at a terminal has them, however the tests were started."""
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.default_int_handler),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, signal.SIG_DFL),
-    }
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
-
-
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["log", "zstd"])
 def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
@@ -227,14 +215,7 @@ def test_a_view_that_is_killed_leaves_nothing(tmp_path, number, kind):
         captures.write_log(source, captures.load("plugged-merge-loop"))
     else:
         source.write_bytes(zstandard.ZstdCompressor().compress(TRACE))
-    command = [
-        "env",
-        "--default-signal=HUP,TERM",
-        sys.executable,
-        "-m",
-        "biotrail.cli.main",
-        "view",
-    ]
+    command = ["env", "--default-signal=HUP,TERM", *BIOTRAIL, "view"]
     with subprocess.Popen(
         [*command, "--ui", "web", "--no-open", "--port", "0", str(source)],
         stdout=subprocess.PIPE,

@@ -11,7 +11,6 @@ import pytest
 
 from biotrail.cli.converting import perfetto
 from biotrail.cli.options.cuts import Opened
-from biotrail.cli.options.drawing import Drawing
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.report.report import make_report
@@ -19,6 +18,7 @@ from biotrail.converters.events.events import Events
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.outputs.otf2.convert import convert as to_otf2
 from biotrail.converters.outputs.perfetto.convert import convert as to_perfetto
+from biotrail.converters.outputs.perfetto.names import STANDARD
 from biotrail.converters.pipeline import Trace
 from tests.support.cut_logs import write
 
@@ -57,7 +57,7 @@ def reported(trace: Trace, windows: Iterator[Lifecycles], _: Path) -> None:
 
 def drawn(trace: Trace, windows: Iterator[Lifecycles], _: Path) -> None:
     opened = Opened(trace, Selection(Choice(trace.context)))
-    to_perfetto(perfetto.announced(opened, windows, Drawing()), trace.context, BytesIO())
+    to_perfetto(perfetto.announced(opened, windows, STANDARD), trace.context, BytesIO())
 
 
 def as_otf2(trace: Trace, windows: Iterator[Lifecycles], directory: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.schema.records import BY_KIND, TIMESTAMP_BITS, Kind
+from biotrail.recorder.schema.records import TIMESTAMP_BITS, Kind
 from tests.support import captures
 from tests.support.core_decoder import walk
 
@@ -40,71 +40,6 @@ def test_a_capture_reads_and_writes_back(path: Path) -> None:
     assert np.all(np.diff([event["ns"] for event in captures.load(path)]) > 0)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_a_capture_becomes_records(path: Path) -> None:
-    # GIVEN a capture's events
-    events = captures.load(path)
-    # WHEN they are encoded
-    rows = all_rows(path.stem)
-    # THEN each has one record, in its order, beside those of tasks and chains
-    own = [r for r in rows if r[0] not in (Kind.TASK, Kind.CHAIN)]
-    assert [BY_KIND[kind].letter for kind, _ in own] == [event["letter"] for event in events]
-    # THEN what the line said stands in the record
-    for (kind, row), event in zip(own, events, strict=True):
-        assert row["dev"] == event["dev"]
-        if "bio" in BY_KIND[kind].dtype.fields:  # type: ignore[operator]
-            assert int(row["bio"]) & 0xFFFFFF == event.get("bio", 0)
-            assert row["opf"] == captures.opf_of(event["rwbs"])
-        if kind is Kind.D:
-            assert row["nr_bios"] == event["bios"]
-
-
-def test_chains_are_in_order() -> None:
-    # GIVEN eight bios merged into one request
-    rows = all_rows("plugged-merge-loop")
-    # WHEN it is issued
-    at = next(i for i, (kind, _) in enumerate(rows) if kind is Kind.D)
-    # THEN two CHAIN records of its rq and time name the seven after the head, in order
-    issue = rows[at][1]
-    chain = [row for kind, row in rows[at + 1 : at + 3] if kind is Kind.CHAIN]
-    assert [row["rq"] for row in chain] == [issue["rq"]] * 2
-    low = [int(bio) & 0xFFFFFF for row in chain for bio in row["bios"]]
-    expected = [0x977040, 0x977540, 0x977740, 0x977940, 0x977840, 0x977140, 0x977440]
-    assert low == [*expected, 0, 0, 0, 0, 0]
-    # GIVEN a capture with a front merge
-    rows = all_rows("ext4-journal-on-loop")
-    # WHEN the request of two bios is issued
-    at = next(i for i, (k, row) in enumerate(rows) if k is Kind.D and row["sector"] == 208)
-    # THEN the bio that came second is the head, and the first follows in the chain
-    assert int(rows[at][1]["bio"]) & 0xFFFFFF == 0xE7B600
-    assert int(rows[at + 1][1]["bios"][0]) & 0xFFFFFF == 0xE7B480
-
-
-def test_splits_and_remaps_know_where_they_come_from() -> None:
-    # GIVEN writes split at several limits / WHEN encoded
-    splits = [row for kind, row in all_rows("split-write-loop") if kind is Kind.X]
-    # THEN each front piece names the bio that was queued
-    parents = [int(row["parent"]) & 0xFFFFFF for row in splits]
-    assert parents == [0x6CF40] * 5 + [0x218240, 0x2183C0]
-    # GIVEN a write to a partition / WHEN encoded
-    rows = dict(all_rows("partition-remap-loop"))
-    # THEN remap and queue carry the partition beside the disk
-    partition = captures.names()["loop1p1"]
-    assert rows[Kind.A]["from_dev"] == rows[Kind.A]["part"] == rows[Kind.Q]["part"] == partition
-    assert rows[Kind.A]["from_sector"] == 48
-
-
-def test_a_requeued_request_keeps_only_the_rest_of_its_bio() -> None:
-    # GIVEN a partial completion, then an error / WHEN encoded
-    rows = [r for r in all_rows("partial-completion-error-loop") if r[0] is not Kind.TASK]
-    # THEN C carries the bytes completed and D what is left
-    loop = [(kind, row) for kind, row in rows if row["dev"] == captures.names()["loop1"]]
-    done = [(int(row["bytes"]), int(row["status"])) for kind, row in loop if kind is Kind.C]
-    issued = [int(row["bytes"]) for kind, row in loop if kind is Kind.D]
-    assert done[:2] == [(8192, 0), (57344, 10)]
-    assert issued == [65536, 57344]
-
-
 def test_scenarios_without_pointers_and_wrong_ones() -> None:
     # GIVEN merged bios / WHEN encoded without pointers
     rows = all_rows("plugged-merge-loop", drop_pointers=True)
@@ -120,26 +55,6 @@ def test_scenarios_without_pointers_and_wrong_ones() -> None:
     # WHEN encoded / THEN the error tells how to say it
     with pytest.raises(ValueError, match="chain="):
         captures.records(captures.parse(text))
-
-
-@pytest.mark.parametrize(
-    ("rwbs", "op", "flags"),
-    [
-        ("R", "READ", ()),
-        ("RAM", "READ", ("RAHEAD", "META")),
-        ("WSi", "WRITE", ("SYNC", "NOMERGE")),
-        ("FWFSM", "WRITE", ("PREFLUSH", "FUA", "SYNC", "META")),
-        ("FF", "FLUSH", ("PREFLUSH",)),
-        ("F", "FLUSH", ()),
-        ("WZS", "WRITE_ZEROES", ("SYNC",)),
-        ("DS", "DISCARD", ("SYNC",)),
-        ("ZRA", "ZONE_RESET_ALL", ()),
-    ],
-)
-def test_rwbs_becomes_opf(rwbs: str, op: str, flags: tuple[str, ...]) -> None:
-    # GIVEN an rwbs string / WHEN decoded / THEN operation and flags are those of 6.18
-    bits = sum(1 << captures.FLAG_BITS[name] for name in flags)
-    assert captures.opf_of(rwbs) == captures.OPS[op] | bits
 
 
 def test_a_scenario_may_say_what_a_capture_does_not() -> None:
@@ -160,28 +75,6 @@ def test_a_scenario_may_say_what_a_capture_does_not() -> None:
     assert (rows[1][1]["cgroup"], rows[1][1]["page"]) == (42, 0xEA0001)
     assert (rows[3][1]["hctx"], rows[3][1]["tag"], rows[3][1]["sched_tag"]) == (1, 3, 4)
     assert int(rows[4][1]["bios"][0]) & 0xFFFF == 0xA2
-
-
-def test_absorbed_requests_hand_their_bios_on() -> None:
-    # GIVEN C merged into B, and B into A
-    text = """
-    0.000001 cpu0 Q 254:0 W 0+8 bio=1 pid=7
-    0.000002 cpu0 G 254:0 W 0+8 bio=1 pid=7
-    0.000003 cpu0 s 254:0 W 0+8 bio=1 rq=a bios=1 pid=7
-    0.000004 cpu0 Q 254:0 W 8+8 bio=2 pid=7
-    0.000005 cpu0 G 254:0 W 8+8 bio=2 pid=7
-    0.000006 cpu0 s 254:0 W 8+8 bio=2 rq=b bios=1 pid=7
-    0.000007 cpu0 Q 254:0 W 16+8 bio=3 pid=7
-    0.000008 cpu0 G 254:0 W 16+8 bio=3 pid=7
-    0.000009 cpu0 s 254:0 W 16+8 bio=3 rq=c bios=1 pid=7
-    0.000010 cpu0 m 254:0 W 16+8 bio=3 rq=c bios=1 pid=7
-    0.000011 cpu0 m 254:0 W 8+16 bio=2 rq=b bios=2 pid=7
-    0.000012 cpu0 D 254:0 W 0+24 bio=1 rq=a bios=3 tag=0/0 pid=7
-    """
-    # WHEN A is issued
-    rows = all_rows(text)
-    # THEN its chain holds all bios in order of their sectors
-    assert [int(bio) & 0xFF for bio in rows[-1][1]["bios"]] == [2, 3, 0, 0, 0, 0]
 
 
 def test_rings_go_on_across_chunks(tmp_path: Path) -> None:

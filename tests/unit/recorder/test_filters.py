@@ -17,7 +17,8 @@ from biotrail.converters.events.context import Context
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.stacks import StackNames
 from biotrail.converters.events.tasks import TaskNames
-from biotrail.converters.match.tables import Matcher, Rows
+from biotrail.converters.lifecycles.result import Result
+from biotrail.converters.match.tables import Matcher
 from biotrail.recorder.filters import filters as module
 from biotrail.recorder.filters.filters import Filters, cgroup_id, check_tasks, descendants, masks
 from biotrail.recorder.filters.left_out import read_left_out as from_counters
@@ -212,13 +213,12 @@ def test_what_was_left_out_in_words() -> None:
     assert left_out_text(read_left_out(None)) == ""
 
 
-def matched(rows: list[bytes], context: Context) -> Rows:
+def matched(rows: list[bytes], context: Context) -> Result:
     """What the machine says of a few records."""
     events = Decoder().decode(chunk(Segment(0, 0, 0, ring(rows))))
     events.number = np.arange(len(events))
     matcher = Matcher(context, TaskNames(), StackNames())
-    matcher.take(events, 0)
-    return matcher.rows(None)
+    return matcher.build(events, settle_ns=0, before=None)
 
 
 def test_chains_with_bios_that_were_left_out() -> None:

@@ -141,12 +141,11 @@ def test_what_is_given_up_is_gone_for_good() -> None:
 
 HURRY = """
 import os
-from biotrail.recorder.probes.backend import Capabilities
 from biotrail.recorder.session import session
 from biotrail.recorder.rights.priority import RealtimeBoost
 from biotrail.recorder.session.session_types import RecordOptions
 class Probes:
-    capabilities = Capabilities("core")
+    site_stacks = False
     def programs(self):
         return []
 kept, warning = session.reduce(RecordOptions("t", [], None), Probes())

@@ -334,25 +334,6 @@ def test_without_leases_a_log_without_an_end_is_left(
     assert place.left() == ["run-000002.biotrail"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "give LOGs, or --watch DIR --to DESTINATION"),
-        (["--watch", "DIR"], "--watch needs --to"),
-        (["--to", "x", "a.biotrail"], "need --watch DIR"),
-        (["--once", "a.biotrail"], "need --watch DIR"),
-        (["--watch", "DIR", "--to", "x", "a.biotrail"], "--watch takes no LOG"),
-        (["--watch", "DIR", "--to", "x", "-o", "y"], "--watch takes no LOG"),
-    ],
-)
-def test_wrong_usage(place: Place, arguments: list[str], said: str) -> None:
-    # GIVEN options that do not go together; WHEN they are given
-    done = place.cli("archive", *[str(place.logs) if a == "DIR" else a for a in arguments])
-    # THEN that is wrong usage
-    assert done.status == 2
-    assert said in done.err
-
-
 # Whose fault it is that a log is not shipped: its own, or the destination's.
 
 Put = Callable[[destination._Directory, Path, str], None]

@@ -54,7 +54,6 @@ from biotrail.recorder.schema.limits import (
     MEASURE_WHOLE,
 )
 from biotrail.recorder.schema.measure_structs import BOUNDS_NS
-from tests.support.cli_runner import Cli
 from tests.support.hostile_places import KINDS, put
 from tests.support.metrics_scrapes import (
     READ,
@@ -128,27 +127,6 @@ def test_a_port_that_is_taken_is_named() -> None:
         # WHEN a server shall have it THEN the error says so, with a remedy
         with pytest.raises(OutputError, match=f"127.0.0.1:{port} is in use.*--listen"):
             MetricsServer(Address("127.0.0.1", port), answer)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--keep", "5s"), "--keep needs -o FILE"),
-        (("--keep", "5s", "-o", "-"), "--keep needs -o FILE"),
-        (("-o", "a.biotrail"), "give --keep 30s, too"),
-        (("--by", "unit"), "--by is of figures that the model adds up"),
-        (("--blame",), "--blame is of figures that the model adds up"),
-        (("--events", "light", "--blame=file"), "is not one of 'owner'"),
-        (("--op", "read"), "with filters give --events light"),
-        (("--keep", "5s", "-o", "a.biotrail", "--op", "read"), "leave the filters out"),
-        (("--listen", "0.0.0.0:1"), "no loopback address"),
-    ],
-)
-def test_usage_errors(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
-    # GIVEN options that contradict each other WHEN metrics is called THEN it says so: usage
-    done = cli("metrics", *arguments)
-    assert done.status == 2
-    assert said in " ".join(done.err.split())
 
 
 # What others put where a flight recorder writes is neither waited for nor followed.

@@ -25,18 +25,7 @@ from biotrail.converters.pipeline import Trace
 from tests.support import perfetto_check
 from tests.support.cli_runner import Cli
 from tests.support.log_samples import pipe_of
-from tests.support.stack_logs import (
-    READ,
-    START,
-    TRACING,
-    bio,
-    ended,
-    log,
-    queued,
-    stack,
-    task,
-    write,
-)
+from tests.support.stack_logs import READ, START, TRACING, bio, ended, log, queued, task, write
 
 WRITE = [*TRACING, ["submit_bio", "", 9], ["wb_workfn", "", 7], ["kthread", "", 5]]
 NOTES = [{"kernel": {"5": READ, "9": WRITE}, "user": {"3": [["", "/bin/dd", 0x12AB]]}}]
@@ -87,42 +76,6 @@ def test_bios_point_to_their_stacks_and_add_up(tmp_path: Path) -> None:
     assert (first.ended, first.latency_ns) == (2, 3_100_000)
     assert np.flatnonzero(first.histogram).tolist() == [16, 21]
     assert [(c.comm, c.bios) for c in others] == [("kworker/u8:1", 1)] * 2
-
-
-def test_a_window_may_end_anywhere(tmp_path: Path) -> None:
-    # GIVEN the same log  WHEN it is read two events at a time
-    path = sample(tmp_path / "x.biotrail")
-    trace = Trace(path)
-    table = StackTable(trace.context)
-    for window in trace.lifecycles(window_events=2):
-        table.add(window)
-    # THEN the sums are the same
-    whole, _ = table_of(path)
-    key = [(c.comm, c.stack, c.bios, c.bytes) for c in heaviest(table.callers(), Weight.COUNT)]
-    assert key == [
-        (c.comm, c.stack, c.bios, c.bytes) for c in heaviest(whole.callers(), Weight.COUNT)
-    ]
-
-
-def test_a_stack_is_found_behind_records_of_other_cpus(tmp_path: Path) -> None:
-    # GIVEN two bios queued at the same time, both Q before both stacks
-    records = [
-        queued(START, 1),
-        queued(START, 2),
-        stack(START, 1, 5),
-        stack(START, 2, 9),
-        ended(START + 10, 1),
-        ended(START + 20, 2),
-    ]
-    # WHEN they are associated
-    trace = Trace(write(tmp_path / "x.biotrail", records, NOTES))
-    bios = Bios.concatenate([w.bios for w in trace.lifecycles()])
-    # THEN each has its own
-    stacks = trace.stacks.all()
-    assert [stacks[row].kernel[1].name for row in bios.stack.tolist()] == [
-        "ext4_mpage_readpages",
-        "wb_workfn",
-    ]
 
 
 def test_what_has_no_stack_or_was_refused_is_counted(tmp_path: Path, cli: Cli) -> None:

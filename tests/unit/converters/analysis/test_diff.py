@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli import diff as diff_command
-from biotrail.converters.analysis.diff.diff import Comparison, options_of, pooled
+from biotrail.converters.analysis.diff.diff import make_diff, options_of, pooled
 from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
@@ -45,10 +45,9 @@ from tests.support import blame_logs, captures
 from tests.support.blame_logs import MS, US, Io
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, PathLog
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.stack_logs import START
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 DOC = ROOT / "docs" / "diff.md"
 IOS = 1500
 
@@ -86,7 +85,7 @@ def load(seed: int, *, factor: float = 1.0, ios: int = IOS, lose: int = 0) -> Pa
 
 
 def diff_of(a: Path, b: Path, **options: Any) -> Diff:
-    return Comparison(read_slots(Trace(a)), read_slots(Trace(b)), **options).diff()
+    return make_diff(read_slots(Trace(a)), read_slots(Trace(b)), **options)
 
 
 def figure(diff: Diff, name: str, stage: str | None = None, of: str = "bios") -> Figure:
@@ -128,7 +127,7 @@ def test_noise_is_not_read_as_change() -> None:
     # GIVEN recordings of the same load, whose latencies drift
     made = [read_slots(Trace(load(seed))) for seed in range(6)]
     # WHEN each is compared with the next
-    diffs = [Comparison(a, b).diff() for a, b in itertools.pairwise(made)]
+    diffs = [make_diff(a, b) for a, b in itertools.pairwise(made)]
     compared, differing = (sum(getattr(d, n) for d in diffs) for n in ("compared", "differing"))
     # THEN few more are told to differ than the confidence lets through (figures depend on each
     # other: of one seed there can be several, or none), and none to have changed
@@ -486,28 +485,10 @@ def test_several_recordings_as_one_side(tmp_path: Path) -> None:
     # GIVEN two recordings as one side  WHEN they are pooled and compared
     logs = [read_slots(Trace(write(tmp_path / str(seed), seed))) for seed in (1, 2)]
     both = pooled(logs)
-    [call] = Comparison(both, both).diff().calls
+    [call] = make_diff(both, both).calls
     # THEN their calls are together
     assert call.count_a == 4000
     assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
-
-
-def test_json_and_text(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN the same  WHEN it is compared as JSON and as text
-    a, slower = write(tmp_path / "a", 1), write(tmp_path / "c", 3, 1.3)
-    made = json.loads(cli("diff", "--json", a, slower).out)
-    # THEN both have the calls
-    [call] = made["calls"]
-    told = [call[name] for name in ("call", "io", "count_a", "count_b")]
-    assert told == ["fsync", True, 2000, 2000]
-    assert made["compared"] == sum(
-        f["differs"] is not None
-        for one in (*made["devices"][0]["operations"], made["devices"][0], *made["calls"])
-        for f in one["figures"]
-    )
-    text = cli("diff", a, slower).out
-    assert "entry to return" in text
-    assert "own I/O" in text
 
 
 # biotrail diff by runs: what changed by more than runs of one load differ.

@@ -31,8 +31,6 @@ from biotrail.converters.analysis.distributions.sketch import (
     RELATIVE_ERROR,
     Distribution,
     add_grouped,
-    bucket_begin,
-    buckets_of,
 )
 from biotrail.converters.analysis.figures import SHARES
 from biotrail.converters.analysis.report import tails
@@ -42,18 +40,15 @@ from biotrail.converters.events.distinct import distinct_values
 from biotrail.converters.events.tables import NEVER, Stage
 from biotrail.converters.pipeline import Trace
 from biotrail.text import hist as hist_text
-from tests.scenarios.tools import events_of, join, tables_of
+from tests.scenarios.tools import join, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support import captures
 from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
 # hist: values fall into the right buckets, and look as people know them.
-
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-BLKTRACE = ROOT / "tests" / "data" / "blktrace"
 
 
 def ints(*values: int) -> Any:
@@ -72,43 +67,6 @@ def test_buckets_are_bccs_and_linear_ones_end() -> None:
     found = scale.slots(ints(0, 9, 10, 10_229, 10_230, 10**9))
     assert found.tolist() == [0, 0, 1, 1022, 1023, 1023]
     assert [scale.bounds(s) for s in (0, 1, 1023)] == [(0, 9), (10, 19), (10_230, None)]
-
-
-def test_a_histogram_looks_as_bccs_tools_print_it() -> None:
-    # GIVEN counts
-    found = Histogram(Scale())
-    found.add(ints(*[0] * 2, *[5] * 10, *[300] * 5))
-    # WHEN they are printed / THEN it is the familiar layout
-    assert list(hist_text.histogram(found, "usecs")) == [
-        "     usecs               : count     distribution",
-        "         0 -> 1          : 2        |********                                |",
-        "         2 -> 3          : 0        |                                        |",
-        "         4 -> 7          : 10       |****************************************|",
-        "         8 -> 15         : 0        |                                        |",
-        "        16 -> 31         : 0        |                                        |",
-        "        32 -> 63         : 0        |                                        |",
-        "        64 -> 127        : 0        |                                        |",
-        "       128 -> 255        : 0        |                                        |",
-        "       256 -> 511        : 5        |********************                    |",
-        "avg = 91 usecs, max = 300 usecs, count: 17",
-    ]
-
-
-def test_long_runs_of_empty_linear_buckets_are_one_line() -> None:
-    # GIVEN values far from each other / WHEN they are printed
-    found = Histogram(Scale(10))
-    found.add(ints(21, 22, 38, 95, 4))
-    # THEN the empty ones between them are left out
-    assert [line.split(":")[0].rstrip() for line in hist_text.histogram(found, "ns")][1:-1] == [
-        "         0 -> 9",
-        "        10 -> 19",
-        "        20 -> 29",
-        "        30 -> 39",
-        "        40 -> 49",
-        "       ...",
-        "        80 -> 89",
-        "        90 -> 99",
-    ]
 
 
 def test_columns_widen_as_time_goes_on() -> None:
@@ -186,20 +144,6 @@ def test_windows_do_not_matter(measure: Measure, seed: int) -> None:
             found.add(window)
         counted.append({k: (g.counts.tolist(), g.total) for k, g in found.groups.items()})
     assert counted[0] == counted[1]
-
-
-def test_depth_counts_what_is_under_way(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN three reads that overlap, then one alone
-    lines = [f"{10 * n} Q R {n * 8}+8 bio={n + 1}\n{10 * n + 1} G R {n * 8}+8 bio={n + 1}"
-             for n in range(3)]  # fmt: skip
-    lines += [f"{40 + n} s R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
-    lines += [f"{50 + n} D R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
-    lines += [f"{60 + n} C R {n * 8}+8 bio={n + 1} rq={n + 1}" for n in range(3)]
-    lines += ["90 Q R 800+8 bio=9", "91 c R 800+8 bio=9"]
-    log = captures.write_log(tmp_path / "a.biotrail", events_of("\n".join(lines)))
-    # WHEN the depth is asked for / THEN each counts itself and those before it
-    [found] = asked(cli("hist", "--depth", "--linear", "1", "--json", log))["histograms"]
-    assert {b["from"]: b["count"] for b in found["buckets"]} == {1: 2, 2: 1, 3: 1}
 
 
 def test_depth_is_what_every_pair_says() -> None:
@@ -314,13 +258,6 @@ def test_every_whole_step_is_taken(cli: Cli, step: str) -> None:
     assert {b["to"] - b["from"] for b in buckets if b["to"] is not None} == {width - 1}
 
 
-@pytest.mark.parametrize("name", ["loop1", "vda", "zram1"])
-def test_blktrace_files(cli: Cli, name: str) -> None:
-    # GIVEN blktrace's files / WHEN they are read / THEN they are counted as a log is
-    found = asked(cli("hist", "--json", BLKTRACE / name))
-    assert sum(h["count"] for h in found["histograms"]) > 0
-
-
 @pytest.mark.parametrize(("what", "words"), [("I/O", "1 to 3 I/Os"), ("pair", "1 to 3 pairs")])
 def test_a_heat_map_says_what_it_counts(what: str, words: str) -> None:
     # GIVEN shades up to 3 WHEN they are explained THEN what is counted has its name
@@ -393,18 +330,6 @@ def test_parts_add_up_in_any_order(parts: list[list[int]], random: object) -> No
 
 
 @MANY
-@given(st.lists(st.tuples(st.integers(0, 4), value), max_size=300))
-def test_groups_are_counted_as_if_each_were_alone(rows: list[tuple[int, int]]) -> None:
-    # GIVEN values of five groups WHEN all are counted at once
-    into = [Distribution() for _ in range(5)]
-    codes = np.array([code for code, _ in rows], dtype=np.int64)
-    add_grouped(codes, np.array([v for _, v in rows], dtype=np.int64), into)
-    # THEN each has its own
-    for code, made in enumerate(into):
-        assert state(made) == state(counted([v for c, v in rows if c == code]))
-
-
-@MANY
 @given(values)
 def test_powers_of_two_are_exact(numbers: list[int]) -> None:
     # GIVEN any values WHEN they are shown by powers of two
@@ -413,34 +338,6 @@ def test_powers_of_two_are_exact(numbers: list[int]) -> None:
     for begin, end, count in rows:
         assert sum(begin <= number < end for number in numbers) == count > 0
     assert sum(count for *_, count in rows) == len(numbers)
-
-
-@given(st.integers(0, (1 << 53) - 1))
-def test_each_value_lies_in_its_bucket(number: int) -> None:
-    bucket = int(buckets_of(np.array([number]))[0])
-    assert bucket_begin(bucket) <= number < bucket_begin(bucket + 1)
-
-
-@pytest.mark.parametrize("shape", ["lognormal", "two modes", "heavy tail"])
-def test_a_million_latencies_stay_small_and_near(shape: str) -> None:
-    # GIVEN a million latencies as devices have them
-    rng = np.random.default_rng(7)
-    usual = np.exp(rng.normal(11, 0.8, 1_000_000))
-    if shape == "two modes":
-        usual[::50] *= 300
-    if shape == "heavy tail":
-        usual = 20_000 * (1 + rng.pareto(1.1, 1_000_000))
-    numbers = np.minimum(usual, 2**45).astype(np.int64)
-    # WHEN they are counted, window after window
-    made = Distribution()
-    for part in np.array_split(numbers, 20):
-        made.add(part)
-    # THEN the percentiles are near
-    for share, found in zip(SHARES, made.percentiles(SHARES), strict=True):
-        true = int(np.quantile(numbers, share, method="inverted_cdf"))
-        assert abs(found - true) <= true * RELATIVE_ERROR
-    # AND there are at most so many buckets, however many values came
-    assert len(made.buckets()) <= 45 * 128
 
 
 def test_nothing_is_zeros_and_less_than_nothing_is_nothing() -> None:

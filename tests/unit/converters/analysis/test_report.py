@@ -18,8 +18,7 @@ from biotrail.cli.reporting.page import collect
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import Selection
 from biotrail.converters.analysis.distributions import depth as depths
-from biotrail.converters.analysis.distributions.groups import OTHERS, Group, Groups, Series
-from biotrail.converters.analysis.distributions.keys import ByNumber, name_of
+from biotrail.converters.analysis.distributions.groups import OTHERS, Groups, Series
 from biotrail.converters.analysis.figures import as_json
 from biotrail.converters.analysis.fleet.part import read_part
 from biotrail.converters.analysis.report.csv import lines
@@ -27,7 +26,6 @@ from biotrail.converters.analysis.report.devices import Stacked
 from biotrail.converters.analysis.report.report import Reporter, make_report
 from biotrail.converters.analysis.report.tree import GroupReport, Report
 from biotrail.converters.analysis.stacks.stacks import StackTable
-from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, STAGE_NAMES, Bios, RequestKind, Requests, Stage
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.lifecycles.cutting import Span
@@ -41,10 +39,9 @@ from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.followed_logs import follow, patient
 from tests.support.path_logs import PathLog
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.window_loads import HEADER, followed, loads, piece, write
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLKTRACE = ROOT / "tests" / "data" / "blktrace"
 SECOND = 10**9
 CAPTURES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
@@ -284,19 +281,6 @@ def test_fsyncs_that_share_a_flush(tmp_path: Path) -> None:
     assert (stage.stage, stage.share, stage.time.count) == ("flush", 1.0, 3)
 
 
-def test_groups_past_the_bound_are_added_up() -> None:
-    # GIVEN more groups than are kept apart WHEN I/O of each is added
-    groups = Groups(most=3)
-    part = Group()
-    part.counters[:] = 1
-    for code in (4, 9, 2, 7, 5, 9, 1):
-        groups.merge(code, part)
-    # THEN the first ones have theirs, and one more has that of all others
-    found = {code: group["ios"] for code, group in groups.by_code.items()}
-    assert found == {4: 1, 9: 2, 2: 1, OTHERS: 3}
-    assert name_of(ByNumber(Context({}), "cpu"), OTHERS) == {"others": 1}
-
-
 def test_io_told_after_its_interval_was_closed_is_counted() -> None:
     # GIVEN a series of numbers whose first interval has been closed
     series = Series[int, tuple[int, int]](0, SECOND, lambda code, number: (code, number))
@@ -396,19 +380,6 @@ def test_intervals_add_up_to_the_whole() -> None:
         mine = [d for i in report.intervals for d in i.depths if d.device == device.device]
         assert sum(d.active_ns for d in mine) == device.queue.active_ns
         assert max(d.queue_max for d in mine) == device.queue.max
-
-
-@pytest.mark.parametrize(
-    "by", ["process", "device", "op", "cgroup", "unit", "container", "pod", "namespace", "cpu"]
-)
-def test_by_anything_holds_every_bio_once(by: str) -> None:
-    # GIVEN the sample log WHEN it is grouped
-    _, report = both(SAMPLE, by=by)
-    # THEN the groups add up to the whole, with their stages
-    total = report.total.bios
-    assert sum(g.ios for g in report.groups) == total.ios
-    mine = sum(s.time.sum for g in report.groups for s in g.stages)
-    assert mine == sum(s.time.sum for s in total.stages)
 
 
 def test_a_log_without_events_has_a_report(tmp_path: Path) -> None:
@@ -644,15 +615,6 @@ def test_lost_completions_leave_bounds(window: int) -> None:
     assert found["unended"] == 100
     assert found["high"]["max"] == 100
     assert found["high"]["mean"] == pytest.approx(49.85, rel=0.001)
-
-
-def test_nothing_is_said_where_all_ends_are_known() -> None:
-    # GIVEN reads with their completions / WHEN their depth is asked for
-    lines = half()
-    known = [pair for pair in pairwise(lines) if "complete" in pair[1]]
-    found = issued(text([line for pair in known for line in pair]))
-    # THEN there is one figure
-    assert (found["unended"], found["high"]) == (0, None)
 
 
 def event(letter: str, us: int, address: int, sector: int, **facts: Any) -> dict[str, Any]:

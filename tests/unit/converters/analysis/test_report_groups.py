@@ -36,7 +36,7 @@ from tests.support.stack_logs import DEV, START
 
 # Lists of groups: their time and its share, reads beside writes, operations below a group.
 
-WRITE, FLUSH = 1, 1 | 1 << 18
+WRITE = 1
 KIB = 1024
 LOG = 1 << FLAG_BITS["META"] | 1 << FLAG_BITS["SYNC"] | 1 << FLAG_BITS["IDLE"]
 KWORKER = b"kworker/u8:1"

@@ -127,24 +127,6 @@ def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> 
     assert "What calls waited for" not in cli("report", log).out
 
 
-def test_by_call(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log with the call of each bio alone: two preads, a page fault, a 32-bit program's
-    # call, and a bio of a kernel thread
-    log = PathLog()
-    for at, call, foreign in ((0, PREAD, 0), (1, PREAD, 0), (2, -1, 0), (3, 3, 1)):
-        log.bio(at, at + 100, call=call, foreign=bool(foreign))
-    log.bio(4, 90, call=None)
-    path = log.write(tmp_path / "x.biotrail", (), ("call",))
-    # WHEN its I/O is grouped by call
-    found = report_of(cli, path, "--by", "call")
-    # THEN each name is a group, and there is no table of calls, as they were not timed
-    groups = [(group["call"], group["ios"]) for group in found["groups"]]
-    assert groups[0] == ("pread64", 2)
-    assert sorted(groups[1:], key=str) == [("32-bit syscall 3", 1), ("page fault", 1), (None, 1)]
-    assert found["calls"] == []
-    assert "(kernel thread)" in cli("report", "--by", "call", path).out
-
-
 @pytest.fixture
 def two_groups(tmp_path: Path) -> Path:
     """Calls of two processes in two cgroups, one of which queues no bio."""
@@ -221,73 +203,6 @@ def test_calls_by_group_as_text_json_and_csv(cli: Cli, two_groups: Path) -> None
     # AND without --by, or by what calls have not, there is none
     assert report_of(cli, two_groups)["call_groups"] == []
     assert report_of(cli, two_groups, "--by", "device")["call_groups"] == []
-
-
-def test_by_writer(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a kworker that writes back pages of two writers, and one of nobody known
-    log = PathLog()
-    log.task(7, b"kworker/u8:1")
-    for at, dirtied in enumerate([(5, 42, b"db"), (5, 42, b"db"), (9, 50, b"cp"), None]):
-        group = 77 if dirtied and dirtied[2] == b"db" else 0
-        log.bio(100 + at, 200 + at, 7, call=None, opf=WRITE, dirtied=dirtied, dirtied_in=group)
-    path = log.write(tmp_path / "x.biotrail", notes={"cgroups": {"77": "/shop/db"}})
-
-    def groups(word: str) -> list[tuple[Any, ...]]:
-        found = report_of(cli, path, "--by", word)["groups"]
-        return sorted((g["ios"], g["process"] or g["writer"], g["pid"]) for g in found)
-
-    # WHEN it is grouped by writer  THEN each is charged, the rest to nobody
-    assert groups("writer") == [(1, "cp", 50), (1, "not known", None), (2, "db", 42)]
-    # AND to the cgroup in which it was
-    found = [
-        (g["process"], g["cgroup"], g["cgroup_id"])
-        for g in report_of(cli, path, "--by", "writer")["groups"]
-    ]
-    assert ("db", "/shop/db", 77) in found
-    assert ("cp", None, 0) in found
-    assert "/shop/db" in cli("report", "--by", "writer", path).out
-    # AND by process it stays with the submitter
-    assert groups("process") == [(4, "kworker/u8:1", 7)]
-
-
-def test_ways_of_completion(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN requests completed in each way, with the steps' times before C
-    log = PathLog()
-    log.request(1000, 2000, context=2, hard=300, irq=36)
-    log.request(3000, 4000, context=1, hard=400, raised=350, soft=100, irq=36)
-    log.request(5000, 6000, context=1, raised=60, soft=10)
-    log.request(7000, 8000, context=0)
-    # AND one whose interrupt is older than its issue
-    log.request(9000, 9100, context=1, hard=150, raised=140, soft=20, irq=36)
-    # AND one without a record
-    log.request(10_000, 10_500)
-    path = log.write(tmp_path / "x.biotrail")
-    # WHEN the log is reported
-    [device] = report_of(cli, path)["devices"]
-    # THEN each way has its steps, from issue to completion
-    found = {
-        one["way"]: (
-            one["requests"],
-            one["undivided"],
-            {step["step"]: step["sum_ns"] for step in one["steps"]},
-        )
-        for one in device["completions"]
-    }
-    assert found == {
-        "interrupt": (1, 0, {"D to interrupt": 700, "interrupt to C": 300}),
-        "softirq": (
-            2,
-            1,
-            {"D to interrupt": 600, "interrupt to softirq": 300, "softirq to C": 100},
-        ),
-        "softirq without interrupt": (
-            1,
-            0,
-            {"D to raise": 940, "raise to softirq": 50, "softirq to C": 10},
-        ),
-        "task": (1, 0, {"D to C": 1000}),
-    }
-    assert "From issue to completion: vda" in cli("report", path).out
 
 
 @pytest.fixture
@@ -394,28 +309,6 @@ def test_waits_outside_of_timed_calls_have_names_of_their_own(cli: Cli, tmp_path
     slow = cli("slow", "--calls", made).out
     assert "among 1 timed call and 4 waits outside of such calls" in slow
     assert "this wait of page fault took 410 ns" in slow
-
-
-@pytest.mark.parametrize("cuts", [(), (250, 1300, 1450, 1600)])
-def test_waits_are_by_call_and_reason(cli: Cli, tmp_path: Path, cuts: tuple[int, ...]) -> None:
-    # GIVEN calls that wait, their waits in the same part of the log or in one before
-    report = report_of(cli, sample().write(tmp_path / "log", cuts, WITH_REASONS, NOTES))
-    # WHEN what they waited for is read
-    found = {(w["call"], w["reason"]): w for w in report["waits"]}
-    # THEN each name and reason has its waits, but for the call that has not returned
-    assert {key: (w["count"], w["sum_ns"], w["own_io_ns"]) for key, w in found.items()} == {
-        ("fsync", "journal commit"): (2, 700, 0),
-        ("fsync", "page read"): (1, 200, 200),
-        ("pread64", "page read"): (1, 100, 0),
-        ("pread64", "unknown"): (1, 50, 0),
-    }
-    # AND its share of the time of these calls, the longest first
-    assert found["fsync", "journal commit"]["share"] == round(700 / 1800, 6)
-    assert [w["sum_ns"] for w in report["waits"]] == [700, 200, 100, 50]
-    assert report["waits_dropped"] == 0
-    # AND what they waited adds up to what their calls were blocked for I/O
-    parts = {p["part"]: p["sum_ns"] for c in report["calls"] for p in c["parts"]}
-    assert sum(w["own_io_ns"] for w in report["waits"]) == parts["own_io"]
 
 
 def test_commits_are_by_journal_with_phases_and_waits(cli: Cli, tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ import io
 import json
 import random
 import stat
-import subprocess
-import sys
 from bisect import bisect_right
 from dataclasses import fields
 from pathlib import Path
@@ -15,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from biotrail.cli.options.opening import USUAL, opener
 from biotrail.converters.analysis.choosing.choosing import Choice
 from biotrail.converters.analysis.choosing.select import around, excerpt
 from biotrail.converters.analysis.slow.io_details import IO
@@ -41,13 +40,10 @@ from tests.simulation.model import Bio, History
 from tests.simulation.truth import Truth
 from tests.support import captures
 from tests.support.cli_runner import Cli, Done
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 from tests.support.perfetto_check import read
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV
-
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
-BLKTRACE = ROOT / "tests" / "data" / "blktrace"
 
 
 @pytest.fixture
@@ -131,7 +127,7 @@ def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     ]
 
 
-def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(
+def test_a_log_is_read_twice_and_counted_without_a_wish(
     flood: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a log / WHEN no I/O is to be kept, window by window
@@ -142,25 +138,11 @@ def test_a_log_in_memory_is_read_twice_and_counted_without_a_wish(
     # THEN none is kept, and all are counted
     assert found.found == []
     assert (found.counts.ios, found.counts.matching) == (4, 4)
-    # GIVEN a log from standard input / WHEN it is opened again / THEN it is read from its beginning
-    from biotrail.cli.options.opening import USUAL, opening
-
+    # GIVEN a log from a pipe / WHEN it is opened again / THEN it is read from its beginning
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(flood.read_bytes())))
-    with opening("-", USUAL, twice=True) as again:
+    with opener("-", USUAL, twice=True) as again:
         counts = [sum(len(w.bios) for w in again().lifecycles()) for _ in "12"]
     assert counts == [4, 4]
-
-
-@pytest.mark.parametrize("window", [40, 400, 1 << 20])
-def test_windows_do_not_matter(cli: Cli, window: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # GIVEN the sample / WHEN it is read in windows of any size
-    from biotrail.converters import pipeline as trace
-
-    monkeypatch.setattr(trace.Trace.lifecycles, "__defaults__", (1 << 20, None, None))
-    expected = cli("slow", "--top", "5", "--json", SAMPLE).out
-    monkeypatch.setattr(trace.Trace.lifecycles, "__defaults__", (window, None, None))
-    # THEN the same is said
-    assert cli("slow", "--top", "5", "--json", SAMPLE).out == expected
 
 
 def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
@@ -293,48 +275,6 @@ def test_the_log_s_end_is_in_the_last_stage_alone(
             assert stage in line
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        ("--over", "fast"),
-        ("--over", "5 parsecs"),
-        ("--limit", "-1"),
-        ("--limit", "1001"),
-        ("--op", "reed"),
-        ("--margin", "-1"),
-    ],
-)
-def test_wrong_usage(cli: Cli, flood: Path, wrong: tuple[str, str]) -> None:
-    # GIVEN options that say nothing / WHEN they are used / THEN it is a usage error
-    done = cli("slow", *wrong, flood)
-    assert done.status == 2
-    assert "Traceback" not in done.err
-
-
-@pytest.mark.parametrize("name", ["loop1", "vda", "zram1"])
-def test_blktrace_files(cli: Cli, name: str) -> None:
-    # GIVEN blktrace's files / WHEN the slowest I/Os are asked for / THEN they are told as of a log
-    found = ios(cli("slow", "--top", "3", "--json", BLKTRACE / name))
-    assert found
-    for slow in found:
-        assert slow["events"][0]["letter"] in "QAG"
-        assert sum(span["ns"] for span in slow["io"]["stages"]) == slow["io"]["waited_ns"]
-    assert "since Q" in cli("slow", "--top", "3", BLKTRACE / name).out
-
-
-def test_standard_input(flood: Path) -> None:
-    # GIVEN a log in a pipe / WHEN it is read twice / THEN that is possible
-    done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "slow", "--top", "1", "-"],
-        cwd=ROOT,
-        input=flood.read_bytes(),
-        capture_output=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert b"#1  1 ms  vda write" in done.stdout
-    assert b"\x1b" not in done.stdout
-
-
 def test_the_trace_holds_what_was_around(cli: Cli, tmp_path: Path) -> None:
     # GIVEN the sample / WHEN the slowest are written as a trace
     perfetto = pytest.importorskip("perfetto.protos.perfetto.trace.perfetto_trace_pb2")
@@ -369,15 +309,6 @@ def _numbers(trace: Any) -> Any:
         }
         if "number" in annotations:
             yield annotations["number"].uint_value
-
-
-def test_text_of_a_thread_is_made_printable(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a thread with an escape sequence for a name
-    events = events_of("0 Q W 0+8 bio=1 pid=5 comm=x\n9 c W 0+8 bio=1\n")
-    events[0]["comm"] = "a\x1b[31m"
-    log = captures.write_log(tmp_path / "a.biotrail", events)
-    # WHEN it is shown / THEN the terminal gets none
-    assert "\x1b" not in cli("slow", log).out
 
 
 def test_the_page_names_every_key_of_json(cli: Cli, flood: Path) -> None:

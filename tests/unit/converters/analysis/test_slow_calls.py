@@ -12,9 +12,9 @@ from biotrail.converters.analysis.slow.calls import (
     MOST_BIOS,
     MOST_WAITS,
     SlowestCalls,
-    WantedCalls,
     state_name,
 )
+from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
 from tests.support.cli_runner import Cli
@@ -69,7 +69,7 @@ def database(tmp_path: Path) -> Path:
 def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
     # GIVEN calls, whose waits and bios end in other windows  WHEN the slowest is asked for
     first, second = Trace(database), Trace(database)
-    slowest = SlowestCalls(first, WantedCalls(top=1))
+    slowest = SlowestCalls(first, Wanted(top=1))
     for one in first.lifecycles(window):
         slowest.add(one)
     for one in second.lifecycles(window):

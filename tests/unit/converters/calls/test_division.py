@@ -11,10 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from biotrail.converters.calls.division import covered, merged
-from biotrail.converters.calls.first_bios import FirstBios
-from biotrail.converters.calls.keys import latest_end
-from biotrail.converters.calls.pending import CallFiles
+from biotrail.converters.calls.pending import CallFiles, FirstBios
 from biotrail.converters.events.path_tables import Calls, Waits
 from biotrail.converters.events.tables import NEVER, WaitCause
 from biotrail.converters.pipeline import HOLD_NS, Trace
@@ -105,26 +102,6 @@ def test_what_a_read_waits_for(
     assert_sum(calls)
 
 
-def test_an_fsync_that_waits_for_the_journal() -> None:
-    # GIVEN an fsync whose own bio ends before it waits for a commit, and then for a lock
-    log = PathLog()
-    log.bio(120, 200, entry=100)
-    log.waits(100, 130, 201, 202)
-    log.waits(100, 300, 700, 705)
-    log.waits(100, 710, 720, 721, state=1)
-    log.returns(100, 800, number=FSYNC, result=0, blocked=71 + 400 + 10, runnable=7)
-    # WHEN its time is divided  THEN each wait has its cause
-    calls, waits = read(log.data())
-    assert waits.cause.tolist() == [OWN, OTHER, OTHERWISE]
-    assert parts(calls) == {
-        "running": 212,
-        "runnable": 7,
-        "own_io": 71,
-        "other_io": 400,
-        "otherwise": 10,
-    }
-
-
 @pytest.mark.parametrize("lock", ["__lock_sock", "synchronize_rcu", "down_read vm_mmap_pgoff"])
 @pytest.mark.parametrize("state", [1, 2])
 def test_what_no_io_ends_is_otherwise(lock: str, state: int) -> None:
@@ -208,18 +185,6 @@ def test_a_thread_that_idles_before_what_it_reaps(window: int) -> None:
     assert parts(calls) == {"running": 100, "own_io": 300, "otherwise": 9700}
 
 
-@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=12))
-def test_what_spans_cover(spans: list[tuple[int, int]]) -> None:
-    # GIVEN spans WHEN they are merged
-    start, end = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    found = merged(start, end)
-    # THEN they are apart, and cover the same
-    whole = {at for begin, until in spans for at in range(begin, until)}
-    assert (found[0][1:] > found[1][:-1]).all()
-    times = np.arange(42)
-    assert covered(found, times).tolist() == [sum(at < time for at in whole) for time in times]
-
-
 def test_the_recordings_own_calls_are_left_out() -> None:
     # GIVEN a write and an fsync of the recorder, and a sync that writes its pages and others
     log = PathLog()
@@ -248,15 +213,6 @@ def test_times_that_no_clock_shows() -> None:
     assert calls.entry.tolist() == [START + 100, NEVER]
     assert_sum(calls.take(calls.entry != NEVER))
     assert all((getattr(calls, part) >= 0).all() for part in PARTS)
-
-
-def test_latest_end_is_that_of_spans_begun_by_then() -> None:
-    # GIVEN spans of two keys  WHEN the latest end by a time is asked for
-    key, start = np.array([0, 0, 1, 0]), np.array([5, 9, 1, 7])
-    end = np.array([50, 20, 99, 30])
-    asked, time = np.array([0, 0, 1, 2, 0]), np.array([4, 9, 1, 9, 5])
-    # THEN spans of other keys, and later ones, do not count
-    assert latest_end(key, start, end, asked, time).tolist() == [NEVER, 50, 99, NEVER, 50]
 
 
 @dataclass

@@ -5,7 +5,6 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +19,7 @@ from biotrail.converters.calls.reason_rules import (
     reason_of,
 )
 from biotrail.converters.events.path_tables import NO_STACK
-from biotrail.converters.events.tables import NEVER, WaitCause
+from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.schema.syscalls import IOCTLS, call_name, plain_number, with_command
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, PathLog
@@ -223,25 +222,6 @@ def test_waits_have_the_reasons_of_their_stacks(size: int) -> None:
     assert (stacks[600], stacks[910]) == (-11, NO_STACK)
 
 
-def test_reasons_change_no_cause_and_no_sum() -> None:
-    # GIVEN a call with a wait, with and without its reason
-    both = []
-    for stack in (7, None):
-        log = PathLog()
-        log.bio(150, 400, entry=100)
-        log.waits(100, 200, 450, 460, stack=stack)
-        log.returns(100, 1000, blocked=250, runnable=10, waits=1, queued=1)
-        both.append(read(log))
-    # WHEN they are read THEN causes and parts are the same, and the parts add up
-    for found in both:
-        assert found.waits.cause.tolist() == [WaitCause.OWN_IO]
-        calls = found.calls
-        parts = ("running", "runnable", "own_io", "other_io", "otherwise", "undivided")
-        sums = sum(getattr(calls, part) for part in parts)
-        assert (sums == calls.exit - calls.entry).all()
-        assert calls.own_io.tolist() == [250]
-
-
 @pytest.mark.parametrize("size", [1 << 20, 1])
 def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
     # GIVEN two journals with commits, and threads that their threads woke
@@ -269,23 +249,6 @@ def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
     log.waits(10, 150 * MS, 410 * MS, 900 * MS, waker=900, stack=7)
     # WHEN it is read in one window or in several THEN its wait was for the first
     assert read(log, size=size).waits.commit.tolist() == [11]
-
-
-def test_commits_have_their_phases() -> None:
-    # GIVEN a commit that was seen whole, and one that began before recording
-    log = PathLog()
-    log.commit(11, 100, 110, 120, 130, 400)
-    log.commit(12, -1, -1, 520, 530, 800)
-    # WHEN they are read
-    commits = read(log).commits
-    # THEN their times are there, those not seen NEVER
-    moments = [
-        getattr(commits, name) for name in ("started", "locking", "flushing", "logging", "end")
-    ]
-    assert [(at[0] - START).item() for at in moments] == [100, 110, 120, 130, 400]
-    assert [at[1] == NEVER for at in moments] == [True, True, False, False, False]
-    assert all((first[0] <= second[0]) for first, second in pairwise(moments))
-    assert (commits.transaction.tolist(), commits.tid.tolist()) == ([11, 12], [900, 900])
 
 
 # docs/path.md: its tables of reasons and rules are the code's.

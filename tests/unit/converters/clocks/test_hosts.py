@@ -172,16 +172,6 @@ def test_traces_can_be_concatenated(cli, tmp_path):
     assert min(trace.sequences) >= 1 << 12
 
 
-def test_the_same_logs_give_the_same_bytes(cli, tmp_path):
-    # GIVEN two logs / WHEN they are converted twice / THEN not a byte differs
-    logs = [m.write(tmp_path / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
-    found = []
-    for _ in range(2):
-        merged(cli, tmp_path, *logs)
-        found.append((tmp_path / "both.pftrace").read_bytes())
-    assert found[0] == found[1]
-
-
 def test_to_standard_output(tmp_path, capfdbinary):
     # GIVEN two logs / WHEN they are converted to a pipe
     logs = [m.write(tmp_path / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]

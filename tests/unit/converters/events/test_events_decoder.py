@@ -11,11 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from biotrail.converters.calls import keys
-from biotrail.converters.events import array_steps as steps
 from biotrail.converters.events import distinct
 from biotrail.converters.events.decoding import Decoder
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import I64, NEVER, Certainty
+from biotrail.converters.events.tables import Certainty
 from biotrail.converters.lifecycles.losses import loss_windows
 from biotrail.recorder.log import Segment
 from biotrail.recorder.schema.records import (
@@ -42,17 +41,6 @@ def decode(*segments: Segment, now: int = NOW, kinds: Any = None) -> Any:
 
 def letters(events: Events) -> str:
     return "".join(BY_KIND[Kind(k)].letter for k in events.kind.tolist())
-
-
-def test_records_of_every_kind_are_found_by_their_size() -> None:
-    # GIVEN one record of every kind in a ring
-    rows = [record(kind, i) for i, kind in enumerate(k for k in BY_KIND if k != Kind.PAD)]
-    # WHEN decoded
-    found = decode(Segment(0, 0, 0, ring(rows)))
-    # THEN all are there, in order, and nothing else
-    assert found.events.kind.tolist() == [k for k in BY_KIND if k != Kind.PAD]
-    assert found.events.ts.tolist() == [NOW + i for i in range(len(rows))]
-    assert (found.unknown, found.unreadable_bytes) == ({}, 0)
 
 
 def test_columns_are_the_fields_of_each_kind() -> None:
@@ -83,18 +71,6 @@ def test_columns_are_the_fields_of_each_kind() -> None:
     assert events.status[[2, 4]].tolist() == [-5, 10]
     q = events.fields(Kind.Q, np.array([0]))[0]
     assert [int(q[n]) for n in ("tid", "part", "ioprio", "cgroup", "page")] == [9, 1, 2, 3, 4]
-
-
-def test_no_record_crosses_a_block_and_padding_is_skipped() -> None:
-    # GIVEN so many records of 64, 40 and 16 bytes that blocks end in PAD of many sizes
-    kinds = [Kind.Q, Kind.G, Kind.P, Kind.C, Kind.D, Kind.DONE, Kind.F]
-    rows = [record(kinds[i * i % 7], i) for i in range(1000)]
-    data = ring(rows)
-    assert len(data) > 8 * BLOCK_BYTES
-    # WHEN decoded / THEN all are found
-    found = decode(Segment(0, 0, 0, data))
-    assert found.events.ts.tolist() == [NOW + i for i in range(1000)]
-    assert found.unreadable_bytes == 0
 
 
 @given(
@@ -237,37 +213,6 @@ def test_windows_join_parts_of_chunks_whether_or_not_their_columns_were_asked() 
     assert asked.raw[1, 5] == asked.raw[2, 6] == 0
 
 
-def test_columns_of_a_capture_are_what_its_lines_say() -> None:
-    # GIVEN a scenario's events / WHEN encoded and decoded
-    given = events_of("0 Q R 8+8 bio=1\n5 D R 8+8 bio=1 rq=2\n9 C R 8+8 bio=1 rq=2 err=10")
-    events = decode(*captures.records(given)).events
-    # THEN the columns say so
-    assert events.sector.tolist() == [8, 8, 8]
-    assert events.bytes.tolist() == [4096] * 3
-    assert events.status[2] == 10
-
-
-# The array steps that modules repeat, each with the cases at its edges.
-
-
-def ints(*values: int) -> I64:
-    return np.array(values, dtype=np.int64)
-
-
-def test_an_index_of_minus_one_gives_the_default() -> None:
-    # GIVEN a column and indices, of which one is -1
-    column = np.array([7, 8], dtype=np.uint32)
-    # WHEN they are taken / THEN the default stands there, in the column's dtype
-    taken = steps.take_or(column, ints(1, -1, 0), 0)
-    assert taken.tolist() == [8, 0, 7]
-    assert taken.dtype == np.uint32
-    # AND an empty column has nothing but the default
-    assert steps.take_or(column[:0], ints(-1, -1), 5).tolist() == [5, 5]
-    # AND so it is for flags, and for indices of 32 bits
-    flags, few = np.array([True, True]), np.array([-1, 1], dtype=np.int32)
-    assert steps.take_or(flags, few, False).tolist() == [False, True]
-
-
 # Distinct values and rows, and rows found by number: by compiled loops, by the same, by numpy.
 
 UNCOMPILED = uncompiled("converters/events/distinct_loops.py")
@@ -386,24 +331,3 @@ def test_losses_of_requests_and_of_damaged_chunks(tmp_path: Path) -> None:
     rows = [row for w in t.windows for row in zip(w.loss.start, w.loss.count, strict=True)]
     assert rows == [(base + 5000, 3), (base + 50_000, 7)]
     assert [int(k) for w in t.windows for k in w.loss.kind] == [0, 14]
-
-
-def test_marks_agree_with_brute_force() -> None:
-    # GIVEN many windows and reads, by chance
-    rng = np.random.default_rng(7)
-    lines, spans = [], []
-    for i in range(60):
-        start = 100 * i + int(rng.integers(0, 30))
-        end = start + int(rng.integers(2, 2000))
-        spans.append((start, end))
-        lines += [(start, f"Q R 0+8 bio={i + 1:x}"), (start + 1, f"D R 0+8 bio={i + 1:x} rq={i:x}")]
-        lines.append((end, f"C R 0+8 bio={i + 1:x} rq={i:x}"))
-    text = "\n".join(f"{us} {rest} " for us, rest in sorted(lines)).replace("rq=0 ", "rq=ff ")
-    windows = [(int(a), int(a + rng.integers(0, 60))) for a in rng.integers(0, 7000, 12)]
-    # WHEN read
-    t = tables_of(events_of(text), losses=[loss(a, b) for a, b in windows])
-    # THEN exactly those are lost that a window touches
-    wanted = [any(a <= end and b >= start for a, b in windows) for start, end in spans]
-    assert (t.bios.certainty == Certainty.LOST).tolist() == wanted
-    assert 5 < sum(wanted) < 60
-    assert (t.bios.complete != NEVER).all()

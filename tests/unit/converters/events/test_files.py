@@ -20,7 +20,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support import file_logs, perfetto_check
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import bio, file, names, paths_of, write
-from tests.support.stack_logs import DEV, START, ended, queued, record, stack, task
+from tests.support.stack_logs import DEV, START, record, task
 
 LONG = b"n" * 120
 UPPER = 253 << 20
@@ -54,24 +54,6 @@ def test_bios_point_to_their_files(tmp_path: Path, window_events: int) -> None:
     assert trace.account.events["f", Reason.FILE] == 4
     assert trace.account.events["N", Reason.DICTIONARY] == 3
     assert trace.account.unknown == {}
-
-
-def test_a_file_is_found_behind_other_records(tmp_path: Path) -> None:
-    # GIVEN two bios queued at the same time on two CPUs, with stacks and names between
-    records = [
-        queued(START, 1),
-        queued(START, 2),
-        stack(START, 1, 5),
-        stack(START, 2, 9),
-        *names(START, 12, b"a"),
-        *names(START, 13, b"b"),
-        file(START, 2, 13),
-        file(START, 1, 12),
-        ended(START + 10, 1),
-        ended(START + 20, 2),
-    ]
-    # WHEN they are associated  THEN each has its own
-    assert paths_of(Trace(write(tmp_path / "x.biotrail", records))) == ["/srv/a", "/srv/b"]
 
 
 def test_what_is_known_of_a_name(tmp_path: Path) -> None:

@@ -26,13 +26,11 @@ from biotrail.converters.outputs.parquet import archive
 from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import RECORDS, Kind
-from tests.support import captures, crafted_archives, log_samples
+from tests.support import crafted_archives, log_samples
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLKTRACE = ROOT / "tests" / "data" / "blktrace"
-NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
 
 
 def archived(source: Source, path: Path) -> Path:
@@ -62,16 +60,6 @@ def same(one: Source, other: Source) -> int:
         assert getattr(one, what) == getattr(other, what), what
     assert one.unreadable_bytes == other.unreadable_bytes
     return events
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_capture_comes_back_as_it_was(name: str, tmp_path: Path) -> None:
-    # GIVEN a log  WHEN it is archived and read back
-    log = tmp_path / "log"
-    captures.write_log(log, captures.load(name))
-    path = archived(open_source(log), tmp_path / "x.parquet")
-    # THEN every chunk, record, note and fact is as it was
-    assert same(open_source(log), open_source(path)) > 0
 
 
 @pytest.mark.parametrize("group", [1, 500, 1 << 20])

@@ -552,11 +552,7 @@ def test_it_is_refused_in_the_same_words(form: str) -> None:
     ids=" ".join,
 )
 def test_no_command_ends_well(
-    form: str,
-    command: tuple[str, ...],
-    cli: Cli,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    form: str, command: tuple[str, ...], cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # GIVEN a recording without block events
     monkeypatch.chdir(tmp_path)

@@ -27,33 +27,23 @@ from tests.support.perfetto_check import read as read_trace
 from tests.support.stack_logs import DEV
 
 ALONE = """
-    0   Q 254:0 W 100+8 bio=1 flags=1
-    1   G 254:0 W 100+8 bio=1
-    2   s 254:0 W 100+8 bio=1 rq=1
-    3   QGs 254:0 R 500+8 bio=2 rq=2
-    6   D 254:0 W 100+8 bio=1 rq=1
-    7   D 254:0 R 500+8 bio=2 rq=2
-    30  C 254:0 W 100+8 bio=1 rq=1
-    31  C 254:0 R 500+8 bio=2 rq=2
+    0 Q 254:0 W 100+8 bio=1 flags=1
+    1 Gs 6 D 30 C 254:0 W 100+8 bio=1 rq=1
+    3 QGs 7 D 31 C 254:0 R 500+8 bio=2 rq=2
 """
 SHARED = """
-    0   Q 254:0 W 100+8 bio=1 flags=1
-    1   G 254:0 W 100+8 bio=1
-    2   s 254:0 W 100+8 bio=1 rq=1
-    3   QM 254:0 W 108+8 bio=2
-    5   Q 254:0 W 116+8 bio=3 flags=1
-    6   M 254:0 W 116+8 bio=3
-    20  D 254:0 W 100+24 bio=1 rq=1
-    90  C 254:0 W 100+24 bio=1 rq=1
+    0 Q 254:0 W 100+8 bio=1 flags=1
+    1 Gs 254:0 W 100+8 bio=1 rq=1
+    3 QM 254:0 W 108+8 bio=2
+    5 Q 254:0 W 116+8 bio=3 flags=1
+    6 M 254:0 W 116+8 bio=3
+    20 D 90 C 254:0 W 100+24 bio=1 rq=1
 """
 ABSORBED = """
-    0   QGsI 254:0 W 100+8 bio=1 rq=1
-    4   Q 254:0 W 108+8 bio=2 flags=1
-    5   G 254:0 W 108+8 bio=2
-    6   s 254:0 W 108+8 bio=2 rq=2
-    7   m 254:0 W 108+8 bio=2 rq=2 into=1
-    20  D 254:0 W 100+16 bio=1 rq=1
-    90  C 254:0 W 100+16 bio=1 rq=1
+    0 QGsI 254:0 W 100+8 bio=1 rq=1
+    4 Q 254:0 W 108+8 bio=2 flags=1
+    5 Gsm 254:0 W 108+8 bio=2 rq=2 into=1
+    20 D 90 C 254:0 W 100+16 bio=1 rq=1
 """
 LOOP = LOOP_BY_PAGE.given.replace("bio=1 page=ffffea0001", "bio=1 page=ffffea0001 flags=1")
 LOOP_DEVICES = devices_with(LOOP_BY_PAGE.devices)

@@ -31,12 +31,12 @@ for spare in range(0, 200 * {MIB}, 2 * {MIB}):
             matcher = Matcher(
                 trace.context, trace.tasks, trace.stacks, by_intervals=trace.by_intervals
             )
-            matcher.take(events, 0)
-            matcher.rows(None)
+            matcher.build(events, settle_ns=0, before=None)
             matcher = None
         except MemoryError:
             try:
-                matcher = matcher.rows(None)  # it says so again, and gives back what it has
+                # It says so again, and gives back what it has.
+                matcher = matcher.build(events, settle_ns=0, before=None)
             except (MemoryError, NameError):
                 matcher = None
                 os._exit(1)

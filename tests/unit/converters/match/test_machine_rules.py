@@ -190,8 +190,7 @@ def decoded(text: str) -> Events:
 def rows(text: str, by_intervals: bool = False) -> tuple[list[list[int]], list[list[int]]]:
     """Requests and bios of a few events: some columns of each."""
     matcher = machine(by_intervals)
-    matcher.take(decoded(text), 0)
-    told = matcher.rows(None)
+    told = matcher.build(decoded(text), settle_ns=0, before=None)
     bios, requests = told.bios, told.requests
     found = [requests.number, requests.bios], [bios.number, bios.request, bios.parent]
     if by_intervals:
@@ -211,8 +210,9 @@ def test_a_page_that_is_used_again_keeps_no_family_open() -> None:
     )
     # WHEN those are asked for that were over before the settle time
     matcher, events = machine(), decoded(text)
-    matcher.take(events, settle_us * 1000)
-    told = matcher.rows(int(events.ts[-1]) - settle_us * 1000)
+    settle_ns = settle_us * 1000
+    before = int(events.ts[-1]) - settle_ns
+    told = matcher.build(events, settle_ns=settle_ns, before=before)
     # THEN each is there but those of that time
     assert len(told.bios) >= count - settle_us // 4 - 1
 

@@ -426,12 +426,10 @@ def test_an_insert_of_another_head_bio_at_the_sector_is_another_request() -> Non
     # memory is inserted again, as a larger request that begins at the same sector
     events = events_of(
         """
-        0  QGI R 592+8 bio=1 rq=1
+        0 QGI R 592+8 bio=1 rq=1
         10 QG R 592+8 bio=2
         12 QM R 600+8 bio=3
-        14 I R 592+16 bio=2 rq=1
-        20 D R 592+16 bio=2 rq=1 chain=2,3
-        60 C R 592+16 bio=2 rq=1
+        14 I 20 D 60 C R 592+16 bio=2 rq=1 chain=2,3
         """
     )
     # WHEN the log is read
@@ -497,9 +495,8 @@ def test_a_bio_on_a_partition_is_the_one_on_the_disk_though_its_remap_was_lost()
     # GIVEN a write that an old kernel queues on the partition and again on the disk; A was lost
     events = events_of(
         """
-        0  Q 254:2 W 88+8 bio=1
-        3  QGD 254:0 W 4184+8 bio=1 rq=1
-        60 C 254:0 W 4184+8 bio=1 rq=1
+        0 Q 254:2 W 88+8 bio=1
+        3 QGD 60 C 254:0 W 4184+8 bio=1 rq=1
         """
     )
     part = ("254:2", {"name": "vda2", "kind": "partition", "disk": 254 << 20, "start": 4096})
@@ -560,16 +557,10 @@ def test_a_split_bio_whose_piece_was_lost_goes_on_until_its_own_address_lives_ag
     # use again long before the bio's own
     events = events_of(
         """
-        0   Q W 0+1024 bio=1
-        1   X W 0+512 bio=2 parent=1 new=512
-        2   s W 0+512 bio=2 rq=1
-        3   s W 512+512 bio=1 rq=2
-        4   D W 0+512 bio=2 rq=1
-        5   D W 512+512 bio=1 rq=2
-        20  C W 512+512 bio=1 rq=2
-        40000 Q W 4096+8 bio=2
-        40001 sD W 4096+8 bio=2 rq=3
-        40060 C W 4096+8 bio=2 rq=3
+        0 Q W 0+1024 bio=1
+        1 Xs 4 D W 0+512 bio=2 rq=1 parent=1 new=512
+        3 s 5 D 20 C W 512+512 bio=1 rq=2
+        40000 QsD 40060 C W 4096+8 bio=2 rq=3
         90000 Q R 96+8 bio=7
         200000 Q W 8192+8 bio=1
         """

@@ -21,19 +21,18 @@ from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.match import tables
 from biotrail.converters.pipeline import HOLD_NS, Trace
 from biotrail.recorder.log import LogReader, columns
-from tests.scenarios import cases
-from tests.scenarios.tools import Tables, events_of, read
+from tests.scenarios import cases, odd
+from tests.scenarios.tools import Tables, devices_with, events_of, read
 from tests.simulation.check import SHORT_HOLD_NS
 from tests.simulation.delivery import log_of
 from tests.simulation.faults import MISSING, faulty
 from tests.simulation.loads import history
-from tests.simulation.model import History
-from tests.simulation.plain_cases import CASES, history_of
+from tests.simulation.model import EVERYTHING, LIFECYCLE, History
 from tests.simulation.plain_loads import plain_history
-from tests.support import captures, path_sample
+from tests.support import captures
 from tests.support.both_ways import differences, uncompiled, windows_of
 from tests.support.paths import ROOT
-from tests.support.window_loads import FILES, followed, loads, piece, shifted, write
+from tests.support.window_loads import loads, piece, shifted, write
 
 KERNELS = sorted((ROOT / "tests" / "data" / "kernels").glob("*.biotrail"))
 DEMO = Path(str(resources.files("biotrail") / "data" / "demo.biotrail"))
@@ -73,9 +72,8 @@ HISTORIES: dict[str, Callable[[], list[History]]] = {
     **{f"losses {n}": lambda n=n: [history(random.Random(n), 12)] for n in range(40)},
     **{f"stack {n}": lambda n=n: [plain_history(random.Random(n), stacked=True)] for n in range(8)},
     **{f"missing records {n}": lambda n=n: with_missing(n) for n in range(4)},
-    **{case.name: lambda case=case: [history_of(case)] for case in CASES},
 }
-"""All that the block layer does, with losses; dm, md and partitions; what was made by hand."""
+"""All that the block layer does, with losses; dm, md and partitions."""
 
 
 @pytest.mark.parametrize("make", HISTORIES.values(), ids=HISTORIES)
@@ -85,6 +83,28 @@ def test_histories_have_the_same_tables(short_holds, make) -> None:
         # WHEN their logs are read in one window  THEN the tables are the same
         whole = windows_of(log_of(made), 1 << 20, "identity")
         assert differences(whole, windows_of(log_of(made), made.window_events, "identity")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "letters"),
+    [
+        *((text, EVERYTHING) for text in odd.OF_ALL_EVENTS.values()),
+        *((text, LIFECYCLE) for text in odd.OF_LIFECYCLES.values()),
+    ],
+    ids=[*odd.OF_ALL_EVENTS, *odd.OF_LIFECYCLES],
+)
+def test_odd_histories_have_the_same_tables(tmp_path, short_holds, text, letters) -> None:
+    # GIVEN a history made by hand, slowed down, so that every event ends a window
+    events = events_of(text, 2 * SHORT_HOLD_NS)
+    header = {
+        "devices": devices_with(odd.DEVICES),
+        "events": {"set": "all", "letters": sorted(letters), "missing": []},
+    }
+    log = captures.write_log(tmp_path / "log", events, header, chunks=len(events))
+    # WHEN its log is read in one window, and in windows of one event  THEN the tables are the same
+    whole, cut = (windows_of(log, window, "identity") for window in (1 << 20, 1))
+    assert len(cut[1]) > 3
+    assert differences(whole, cut) == []
 
 
 def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
@@ -97,16 +117,6 @@ def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
     again = windows_of(log_of(made), made.window_events, "identity")
     # THEN the tables are the same
     assert differences(alone, again) == []
-
-
-def test_the_path_is_the_same(tmp_path) -> None:
-    # GIVEN a log with calls, waits, interrupts and dirtied pages
-    log = path_sample.write(tmp_path / "log")
-    # WHEN it is read in one window and in small ones
-    whole, cut = windows_of(log, 1 << 20), windows_of(log, 30)
-    # THEN the path's tables are the same
-    assert sum(len(w.path.bios) + len(w.path.interrupts) for w in cut[1] if w.path) > 0
-    assert differences(whole, cut) == []
 
 
 @pytest.mark.parametrize("window", [1, 5, 100, 10_000, 1_000_000])
@@ -162,7 +172,7 @@ def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
         known: dict[int, list[tuple[int, int, int]]] = {}
 
         def watch(result, window, known=known) -> None:
-            for row in zip(*vars(result.owners(type_name)).values(), strict=True):
+            for row in zip(*vars(result.owners[type_name]).values(), strict=True):
                 known.setdefault(int(row[0]), []).append(tuple(map(int, row[1:])))
 
         for _ in Trace(log_of(made), "identity").lifecycles(window, on_window=watch):
@@ -173,11 +183,11 @@ def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
     assert owners[0] == owners[1]
 
 
-def test_a_bio_that_a_damaged_chain_names_twice_ends_once() -> None:
+def test_a_bio_that_a_damaged_chain_names_twice_ends_once(tmp_path: Path) -> None:
     # GIVEN a request of two bios, whose CHAIN names the second one twice, completed in two parts
-    (case,) = [case for case in CASES if case.name == "a chain that names a bio twice"]
-    # WHEN its log is read
-    _, windows = windows_of(log_of(history_of(case)), 1 << 20, "identity")
+    log = captures.write_log(tmp_path / "log", events_of(odd.NAMED_TWICE))
+    # WHEN it is read
+    _, windows = windows_of(log, 1 << 20, "identity")
     # THEN each bio has ended with its own part
     bios = [window.bios for window in windows]
     ends = [ns - captures.BASE_NS for table in bios for ns in table.complete.tolist()]
@@ -262,18 +272,6 @@ def test_windows_of_any_size(
     assert_same(t, whole)
     # THEN windows follow one another without a gap
     assert all(a.end == b.begin for a, b in zip(t.windows, t.windows[1:], strict=False))
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_captures_slowed_down_in_windows_of_one_chunk(tmp_path: Path, name: str) -> None:
-    # GIVEN a capture a thousand times slower, with a chunk for every few events
-    events = shifted(followed(name), 0, 0, 1000)
-    cuts = list(range(0, len(events), 3))
-    path = write(tmp_path / "a.biotrail", events, cuts, [0, 1_000_000])
-    # WHEN it is read in windows of a few events / THEN they give what one window gives
-    t, whole = read(path, 3), read(path)
-    assert len(t.windows) > 2
-    assert_same(t, whole)
 
 
 def test_open_lifecycles_are_shown_until_they_end(tmp_path: Path) -> None:

@@ -23,9 +23,8 @@ from biotrail.converters.pipeline import Trace
 from tests.support import captures, log_samples
 from tests.support.blktrace_records import READ, Q, record, write_set
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CAPTURE = "plugged-merge-loop"
 
 

@@ -25,28 +25,19 @@ from biotrail.converters.pipeline import Trace
 from tests.scenarios.tools import events_of
 from tests.support import captures
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 CALLS = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 
 REPLAY = """
-0     Q R 1000+8 bio=1
-5     G R 1000+8 bio=1
-6     s R 1000+8 bio=1 rq=1
-9     D R 1000+8 bio=1 rq=1 tag=7/-1
-20    Q W 16+8 bio=2
-25    G W 16+8 bio=2
-26    s W 16+8 bio=2 rq=2
-29    D W 16+8 bio=2 rq=2 tag=8/-1
-40    C W 16+8 bio=2 rq=2
-50    QGs FW 0+0 bio=3 rq=3
-53    D FW 0+0 bio=3 rq=3 tag=9/-1
-60    C FW 0+0 bio=3 rq=3
-70    QGs D 2048+64 bio=4 rq=4
-73    D D 2048+64 bio=4 rq=4 tag=9/-1
-80    C D 2048+64 bio=4 rq=4
-100   C R 1000+8 bio=1 rq=1
+0 Q 5 Gs R 1000+8 bio=1 rq=1
+9 D 100 C R 1000+8 bio=1 rq=1 tag=7/-1
+20 Q 25 Gs W 16+8 bio=2 rq=2
+29 D 40 C W 16+8 bio=2 rq=2 tag=8/-1
+50 QGs FW 0+0 bio=3 rq=3
+53 D 60 C FW 0+0 bio=3 rq=3 tag=9/-1
+70 QGs D 2048+64 bio=4 rq=4
+73 D 80 C D 2048+64 bio=4 rq=4 tag=9/-1
 """
 """The first ends last: it is to be replayed first all the same."""
 

@@ -27,10 +27,9 @@ from biotrail.converters.outputs.otf2.events import (
     finished_events,
     request_operations,
 )
-from biotrail.converters.outputs.otf2.records import CHUNK_BYTES
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
-from tests.support import captures, path_sample
+from tests.support import captures
 from tests.support.file_logs import MOUNTS
 from tests.support.otf2_archives import (
     VDA,
@@ -44,7 +43,7 @@ from tests.support.otf2_archives import (
     requests,
     rewritten,
 )
-from tests.support.path_logs import FSYNC, PREAD, WRITE, PathLog
+from tests.support.path_logs import FSYNC, PREAD, PathLog
 from tests.support.path_tables import recorded_path
 from tests.support.paths import ROOT
 from tests.support.site_logs import SiteLog
@@ -371,19 +370,6 @@ def test_a_call_goes_through_the_handle_of_its_file(tmp_path: Path) -> None:
     assert known["/srv/base/data"].io_paradigm.identification == "POSIX"
 
 
-@pytest.mark.parametrize("cut", [500, 1100, 5000, 5100, 5300])
-def test_a_call_does_not_depend_on_windows(cut: int, tmp_path: Path) -> None:
-    # GIVEN a read of a file that is read in windows with a border anywhere in it
-    log = PathLog()
-    log.name(10, b"data")
-    log.request(1000, 5000, entry=500, file=10)
-    log.waits(500, 1200, 5100, 5300)
-    log.returns(500, 5900, blocked=3900, runnable=200, queued=1, waits=1, fd=3)
-    # WHEN it is converted THEN the call is the same
-    whole = calls(archive(with_files(log), tmp_path / "a")[1])
-    assert calls(archive(with_files(log, cuts=[cut]), tmp_path / "b", 1)[1]) == whole
-
-
 def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:
     # GIVEN a short write, a failed read, a read into several buffers, an fsync, and an ioctl
     log = PathLog()
@@ -421,21 +407,6 @@ def test_times_that_go_back_are_moved_and_counted(tmp_path: Path) -> None:
     times = [(call.begin - START, call.end - START) for call in found]
     assert times == [(100, 900), (900, 1500)]
     assert summary.moved == 2
-
-
-def test_chunks_end_where_the_librarys_do(tmp_path: Path) -> None:
-    # GIVEN a thread's calls of more than a chunk
-    log = PathLog()
-    for at in range(0, 12_000 * 9, 9):
-        log.waits(at, at + 1, at + 2, at + 3)
-        log.waits(at, at + 4, at + 5, at + 6)
-        log.returns(at, at + 8, result=at, fd=at, length=at, queued=at % 3)
-    # WHEN they are converted
-    summary, anchor = archive(log.data(), tmp_path / "a")
-    # THEN every byte is the library's
-    assert summary.calls == 12_000
-    assert sum(map(len, event_files(anchor).values())) > CHUNK_BYTES
-    as_the_library(anchor, tmp_path / "b")
 
 
 def test_a_recording_has_its_tables_calls(tmp_path: Path) -> None:
@@ -481,24 +452,10 @@ def test_a_log_without_the_path_has_no_trace_of_it(tmp_path: Path) -> None:
     assert calls(anchor) == {}
 
 
-def test_the_sample_is_whole(tmp_path: Path) -> None:
-    # GIVEN a log with all parts of the path WHEN it is converted, in windows of any size
-    log = path_sample.write(tmp_path / "a.biotrail")
-    found = [calls(archive(log, tmp_path / str(size), size)[1]) for size in (1, 250_000)]
-    # THEN all threads with calls are there, and writes of write-back are no call
-    assert found[0] == found[1]
-    assert {name: len(mine) for name, mine in found[0].items()} == {
-        "fio 42": 3,
-        "fio-log 43": 2,
-        "aio 51": 2,
-    }
-    assert WRITE not in {call.operation for mine in found[0].values() for call in mine}
-
-
 # Pairs of events in OTF2 archives: a region for each, at a location for each key.
 
-TIMER, BLOCK, RCU = 1, 4, 9
-SOFTIRQ, ISSUE, WORK = 0, 1, 2
+BLOCK = 4
+WORK = 2
 
 
 def archived(log: SiteLog, directory: Path, window: int = WINDOW_EVENTS) -> Otf2Summary:

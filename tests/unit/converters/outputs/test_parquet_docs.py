@@ -15,23 +15,16 @@ import biotrail
 from biotrail.converters.calls.arrow import CALLS, COMMITS, WAITS
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import STAGE_NAMES
-from biotrail.converters.lifecycles.arrow.columns import (
-    BIOS,
-    NAME,
-    REQUESTS,
-    Stage,
-    stage_column,
-)
+from biotrail.converters.lifecycles.arrow.columns import BIOS, NAME, REQUESTS, Stage, stage_column
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.sites.arrow import HITS, LIVES, PAIRS, SPANS
 from biotrail.converters.submissions.arrow import SUBMISSIONS
 from biotrail.recorder.schema.cgroup_paths import FIELDS
 from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, SAMPLE
 
 PAGE = ROOT / "docs" / "parquet.md"
-SAMPLE = ROOT / "biotrail" / "data" / "demo.biotrail"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 TABLES = {
     "bios": BIOS,

@@ -204,10 +204,7 @@ class Case:
 CASES = {
     # Lives begin and end inside of, or around, their requests' events.
     "each is the request of its address and time": Case(
-        [
-            *((0x1000, at, at + 500) for at in (100, 1_000, 60 * MS)),
-            (0x2000, 150, 650),
-        ],
+        [*((0x1000, at, at + 500) for at in (100, 1_000, 60 * MS)), (0x2000, 150, 650)],
         [
             (1, 0x1000, 102, 601),
             (3, 0x1000, 999, 1_490, 1_003),
@@ -251,11 +248,7 @@ CASES = {
         kind="bio",
     ),
     "those of another struct are no I/O": Case(
-        [(0x1000, 100, 600)],
-        [(1, 0x1000, 102, 599)],
-        {},
-        (0, 0, 0),
-        kind="folio",
+        [(0x1000, 100, 600)], [(1, 0x1000, 102, 599)], {}, (0, 0, 0), kind="folio"
     ),
 }
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from biotrail.converters.analysis.diff.diff import Comparison, pooled
+from biotrail.converters.analysis.diff.diff import make_diff, pooled
 from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report
@@ -193,7 +193,7 @@ def test_slower_pairs_are_found_by_diff() -> None:
     # GIVEN two recordings, in the second of which one vector takes twice as long
     a, b = recorded(busy(1)), recorded(busy(2, factor=2.0))
     # WHEN they are compared
-    diff = Comparison(a, b).diff()
+    diff = make_diff(a, b)
     # THEN that vector's mean differs, and the other's does not
     by = {one.by: one for one in diff.pairs}
     assert diff.pairs[0].by == "" and set(by) == {"", "TIMER", "BLOCK"}
@@ -211,7 +211,7 @@ def test_sides_of_several_recordings_are_pooled(cli: Cli, tmp_path: Path) -> Non
     logs = [busy(1), busy(2), busy(3, count=500)]
     # WHEN two are compared with one
     pool = pooled([recorded(logs[0]), recorded(logs[2])])
-    [whole, *_] = Comparison(pool, recorded(logs[1])).diff().pairs
+    [whole, *_] = make_diff(pool, recorded(logs[1])).pairs
     # THEN the side has all pairs
     assert (whole.count_a, whole.count_b) == (2500, 2000)
     # AND the command line says so
@@ -225,7 +225,7 @@ def test_a_pair_that_only_one_side_declares_is_not_compared() -> None:
     other = SiteLog(pairs=[ISSUE])
     other.pair(0, 100, DEV, 8)
     # WHEN they are compared  THEN nothing is
-    assert Comparison(recorded(busy()), recorded(other)).diff().pairs == []
+    assert make_diff(recorded(busy()), recorded(other)).pairs == []
 
 
 def test_perfetto_names_a_bounded_number_of_keys_and_values(

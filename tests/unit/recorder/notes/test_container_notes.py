@@ -14,7 +14,6 @@ from biotrail.recorder.notes import cgroups
 from biotrail.recorder.notes.cgroups import Admission, CgroupWatch, ContainerWatch, NamesChild
 from biotrail.recorder.notes.cpus import CpuWatch
 from biotrail.recorder.output.series import Background
-from biotrail.recorder.probes.maps.cgroup_maps import CgroupPath
 from biotrail.recorder.schema.cgroup_names import NamedCgroups
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.payloads import ContainersNote
@@ -196,7 +195,7 @@ def test_told_cgroups_and_those_of_directories_are_noted_once(
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     ids = {name: (tmp_path / name).stat().st_ino for name in ("a", "b")}
-    told = [CgroupPath(ids["a"], "/docker/x/a"), CgroupPath(7, "/gone"), CgroupPath(8, None)]
+    told = [(ids["a"], "/docker/x/a"), (7, "/gone"), (8, None)]
     monkeypatch.setattr(
         "biotrail.recorder.host.cgroups.hierarchy", lambda: Hierarchy(str(tmp_path), "/")
     )

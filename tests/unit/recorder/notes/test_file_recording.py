@@ -14,17 +14,16 @@ from biotrail.recorder.notes.hotplug import MountWatch
 from biotrail.recorder.notes.stacks import NAMELESS, REASONLESS, StackWatch
 from biotrail.recorder.output.series import STACKS_PER_NOTE, Series, split_into_notes
 from biotrail.recorder.output.sinks import FlightBuffer, Limit, RotatingLog
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.bcc.probes import BccProbes
 from biotrail.recorder.probes.file_ways import Files, files_of
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks, Stacks
+from biotrail.recorder.probes.maps.stack_maps import Stacks
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import schema
 from biotrail.recorder.session.session import record
 from biotrail.recorder.symbols.kallsyms import KernelSymbols
 from tests.support.chunks_by_hand import HEADER as PLAIN
 from tests.support.chunks_by_hand import name_records
-from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
 from tests.support.file_logs import MOUNTS, bio, names, paths_of
 from tests.support.stack_logs import DEV, READ, START, clock
@@ -139,7 +138,6 @@ def test_mounts_are_told_when_they_are_new(tmp_path: Path) -> None:
 class WithFiles(FakeProbes):
     """Probes that tell files, or say why not."""
 
-    capabilities = Capabilities("core", files=True)
     files = Files(True)
 
 
@@ -171,44 +169,20 @@ def _read(path: Path) -> LogReader:
     return reader
 
 
-@pytest.mark.parametrize(
-    ("wanted", "option"), [({"files": True}, "--files"), ({"stacks": Stacks.KERNEL}, "--stacks")]
-)
-def test_a_backend_without_files_or_stacks_is_refused(
-    tmp_path: Path, wanted: dict[str, Any], option: str
-) -> None:
-    # GIVEN probes that cannot tell files or stacks  WHEN they are wanted
-    with pytest.raises(ProbeError, match=option):
-        record(options(tmp_path / "x.biotrail", **wanted), probes=FakeProbes())
-    # THEN there is a message, and no file
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("arguments", "option"),
-    [
-        (("--files", "--backend", "bcc"), "--files"),
-        (("--user-stacks",), "--stacks"),
-        (("--stacks", "--backend", "bcc"), "--stacks"),
-    ],
-)
-def test_wrong_usage(arguments: tuple[str, ...], option: str, cli: Cli, tmp_path: Path) -> None:
-    # GIVEN options that do not fit  WHEN they are given  THEN it is wrong usage, and said
-    done = cli("record", *arguments, "-o", tmp_path / "x.biotrail")
-    assert done.status == 2
-    assert option in done.err
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_parts_that_cannot_tell_files_or_stacks_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
     # GIVEN the bcc backend, with the rights that it needs
     monkeypatch.setattr("biotrail.recorder.probes.bcc.probes.require_rights", lambda: None)
-    # WHEN it is to record files  THEN it says so before it looks for anything else
-    with pytest.raises(ProbeError, match="bcc backend records no files"):
-        BccProbes(ProbeConfig(files=True)).open()
-    # GIVEN probes that cannot give stacks  WHEN they are wanted  THEN there is a message
-    with pytest.raises(ProbeError, match="core"):
-        StackWatch(Stacks.KERNEL, FakeProbes())
+    # WHEN it is to record files, stacks or the path  THEN it says so before it looks further
+    for config, message in (
+        (ProbeConfig(files=True), "bcc backend records no files"),
+        (
+            ProbeConfig(stacks=Stacks.KERNEL),
+            "records no stacks: use --backend core, or no --stacks",
+        ),
+        (ProbeConfig(path=frozenset({"call"})), "no path: use --backend core, or no --path"),
+    ):
+        with pytest.raises(ProbeError, match=message):
+            BccProbes(config).open()
     # AND nothing is asked of them where no stacks are wanted
     assert StackWatch(Stacks.NONE, FakeProbes()).changes() == []
     assert not StackWatch(Stacks.NONE, FakeProbes()).due(1 << 62)
@@ -243,15 +217,13 @@ def test_what_kernels_can_tell(monkeypatch: pytest.MonkeyPatch) -> None:
 class FakeMaps(FakeProbes):
     """A kernel that gives these stacks, once each."""
 
-    capabilities = Capabilities("core", stacks=True)
-
     def __init__(self, *kernel: dict[int, list[int]]) -> None:
         super().__init__()
         self.rounds = list(kernel)
 
-    def fresh_stacks(self) -> FreshStacks:
+    def fresh_stacks(self) -> dict[str, Any]:
         found = self.rounds.pop(0) if self.rounds else {}
-        return FreshStacks({n: np.array(a, np.uint64) for n, a in found.items()}, {}, {})
+        return {"kernel": {n: np.array(a, np.uint64) for n, a in found.items()}}
 
 
 def test_stacks_are_told_once_in_notes_of_bounded_size() -> None:
@@ -265,13 +237,12 @@ def test_stacks_are_told_once_in_notes_of_bounded_size() -> None:
         [{"kernel": {"7": [["", "", 64]]}}],
         [],
     ]
-    assert watch.count == 3
 
     # GIVEN a kernel with a stack at Q and one of a wait, by the same id
     class Both(FakeMaps):
-        def fresh_stacks(self) -> FreshStacks:
+        def fresh_stacks(self) -> dict[str, Any]:
             wait = {5: np.array([80], np.uint64)} if self.rounds else {}
-            return super().fresh_stacks()._replace(wait=wait)
+            return super().fresh_stacks() | {"wait": wait}
 
     # WHEN stacks of waits are recorded, with those at Q or alone
     for wanted in (Stacks.KERNEL, Stacks.NONE):
@@ -280,7 +251,6 @@ def test_stacks_are_told_once_in_notes_of_bounded_size() -> None:
         # THEN a note has them apart
         assert told["wait"] == {"5": [["", "", 80]]}
         assert told["kernel"] == {"5": [["", "", 16]]}
-        assert watch.count == 2
     # GIVEN more stacks than go into a note
     stacks = {("kernel", str(number)): [["f", "", number]] for number in range(STACKS_PER_NOTE + 1)}
     # WHEN they are written  THEN no note is too large, and nothing is missing

@@ -15,7 +15,7 @@ import pytest
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.own_io import OwnFile
 from biotrail.recorder.probes import capability
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig, make_probes
+from biotrail.recorder.probes.backend import ProbeConfig, make_probes
 from biotrail.recorder.probes.bcc import child as bcc_child
 from biotrail.recorder.probes.bcc import headers as bcc_headers
 from biotrail.recorder.probes.bcc import load as bcc_load
@@ -26,7 +26,6 @@ from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.file_ways import NO_FILES
 from biotrail.recorder.probes.kernel import tracefs
 from biotrail.recorder.probes.maps.admission import DeviceFilter
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
 from biotrail.recorder.probes.programs import PROBES
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import formats
@@ -59,17 +58,14 @@ def test_auto_goes_by_the_kernels_types(
 
 
 def test_what_a_backend_cannot_do_finds_nothing() -> None:
-    # GIVEN the bcc backend, which declares neither stacks, files, triggers nor own files
+    # GIVEN the bcc backend, which has neither stacks, files, triggers nor own files
     probes = make_probes("bcc", ProbeConfig())
-    assert probes.capabilities == Capabilities("bcc")
+    assert probes.backend == "bcc"
     # WHEN a session calls what belongs to them THEN there is nothing, and no error
     assert probes.files == NO_FILES
     assert probes.triggered() == []
-    assert probes.fresh_stacks() == FreshStacks({}, {}, {})
+    assert probes.fresh_stacks() == {}
     probes.own_file(OwnFile(1, 1, None))
-    # AND core declares them all
-    core = make_probes("core", ProbeConfig()).capabilities
-    assert all(core._replace(site_stacks=True))  # these are of `follow` alone
     # AND an unknown backend is refused
     with pytest.raises(ProbeError, match="choose one of auto, core, bcc"):
         make_probes("kprobe", ProbeConfig())

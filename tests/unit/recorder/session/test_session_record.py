@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from biotrail.cli import record as module
 from biotrail.recorder.log import LogReader, LogWriter
 from biotrail.recorder.notes.stacks import StackWatch
 from biotrail.recorder.output.sinks import Limit
@@ -29,7 +28,9 @@ from biotrail.recorder.session.session_types import Moment
 from biotrail.text.record import closing as record_closing
 from tests.support.cli_runner import Cli
 from tests.support.fake_probes import FakeProbes, options
-from tests.support.fake_recorder import Recorder, summary
+from tests.support.fake_recorder import Recorder, recorder, summary
+
+__all__ = ["recorder"]
 
 
 def records_in(path: Path) -> list[bytes]:
@@ -46,7 +47,7 @@ def test_all_that_was_drained_is_in_the_log(tmp_path: Path) -> None:
     data = b"".join(records_in(path))
     assert len(data) == probes.given * probes.size
     assert (summary.reason, summary.error) == ("duration", None)
-    assert (summary.events, summary.raw_bytes) == (probes.given, len(data))
+    assert summary.events == probes.given
     reader = LogReader(path)
     assert not reader.interrupted
     assert reader.end is not None
@@ -283,18 +284,10 @@ def test_a_failing_output_ends_the_recording_and_keeps_what_is_there(
     reader = LogReader(path)
     kept = sum(len(s.data) for chunk in reader.chunks() for s in chunk.segments)
     assert reader.interrupted
-    assert kept == summary.raw_bytes
+    assert kept == summary.events * FakeProbes().size
 
 
 # How a recording ends: what is kept, what it says of it, and with which status.
-
-
-@pytest.fixture
-def recorder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Recorder:
-    monkeypatch.chdir(tmp_path)
-    fake = Recorder(summary())
-    monkeypatch.setattr(module, "record", fake)
-    return fake
 
 
 def fail_in_chunk(monkeypatch: pytest.MonkeyPatch, number: int, error: Callable[[], Any]) -> None:
@@ -460,10 +453,10 @@ def test_a_failed_last_job_costs_no_dump(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     # GIVEN a flight recorder that fails when it looks for new stacks at its end
-    def fail(_log: object) -> None:
+    def fail(_watch: StackWatch) -> None:
         raise error
 
-    monkeypatch.setattr(StackWatch, "jobs", lambda *_: [fail])
+    monkeypatch.setattr(StackWatch, "changes", fail)
     probes = FakeProbes()
     # WHEN it is recorded
     some = options(tmp_path / "x", duration=0.05, keep=Limit(seconds=60))

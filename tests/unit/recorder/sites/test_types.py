@@ -9,6 +9,7 @@ import pytest
 
 from biotrail.recorder.schema.errors import SiteError
 from biotrail.recorder.schema.formats import parse
+from biotrail.recorder.schema.limits import VALUE_STEPS
 from biotrail.recorder.sites.btf import Btf
 from biotrail.recorder.sites.expressions import (
     Condition,
@@ -244,6 +245,15 @@ def test_bits_enums_and_keys_of_records() -> None:
     scope = TypedScope(Prototype("", 1, ("rq",), (request.number,), blob), "x")
     with pytest.raises(SiteError, match=r"character 4: struct request is passed by value"):
         scope.value("rq.tag")
+    # GIVEN an argument with pointers behind pointers  THEN as many are followed as programs can
+    builder = BtfBuilder()
+    number = builder.int("int", 4, signed=True)
+    for _ in range(VALUE_STEPS):
+        number = builder.pointer(number)
+    scope = TypedScope(Prototype("", 1, ("p",), (number,), Btf(builder.bytes())), "x")
+    assert scope.value("p" + "[0]" * (VALUE_STEPS - 1)).at == (0,) * VALUE_STEPS
+    with pytest.raises(SiteError, match="character 17: more than 5 pointers in a row"):
+        scope.value("p" + "[0]" * VALUE_STEPS)
     # GIVEN 6 characters at the record's end, of which 8 cannot be read
     value = by_format().value("rwbs")
     # THEN two bytes before are read as well and shifted out

@@ -4,14 +4,13 @@
 import csv
 import io
 import json
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.cli_runner import Cli
+from tests.support.cli_runner import Cli, page_data
 
 TEXT = (
     "              dd   500 [000]    10.000000: block:block_bio_queue: 8,0 R 1000 + 8 [dd]\n"
@@ -72,8 +71,6 @@ def test_every_form_leaves_empty_what_has_no_value(
     # AND the page's data, in which every figure is looked up, have none where there is no value
     page = tmp_path / "page.html"
     assert cli("report", "--html", page, recording).status == 0
-    data = re.search(r'<script[^>]*id="data"[^>]*>(.*?)</script>', page.read_text(), re.DOTALL)
-    assert data is not None
-    empty = [one for one in summaries(json.loads(data[1])) if not one["count"]]
+    empty = [one for one in summaries(page_data(page)) if not one["count"]]
     assert empty
     assert all(one["mean_ns"] is None for one in empty if "mean_ns" in one)

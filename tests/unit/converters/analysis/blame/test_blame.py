@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from biotrail.converters.analysis.blame import bases, online
 from biotrail.converters.analysis.blame.bases import Bases
-from biotrail.converters.analysis.blame.blame import BlameOptions, First
-from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, suspect_of
+from biotrail.converters.analysis.blame.blame import BlameOptions, First, Second
+from biotrail.converters.analysis.blame.experiment import SKIP_NS, Periods, Trial, experiment_of
 from biotrail.converters.analysis.blame.online import Online, Row, Waits
 from biotrail.converters.analysis.blame.tree import OTHERS, Kind
 from biotrail.converters.analysis.choosing.choosing import Choice
@@ -326,17 +326,7 @@ def online_bases(path: Path, window: int) -> Bases:
     first = First(trace.context, Choice(trace.context), BlameOptions(("process", "process")))
     for _ in first.watch(trace.lifecycles(window, small=True)):
         pass
-    return first.close().bases
-
-
-def test_a_reader_waits_for_a_writer_as_blame_says(tmp_path: Path) -> None:
-    # GIVEN a reader whose reads take 50 µs, and 550 µs where a write is with the disk
-    path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
-    # WHEN they are blamed in one pass, by small windows
-    [app] = [one for one in waits(path, 50).victims() if one.name == "app"]
-    # THEN of the reader, whose base never changes, it says what `blame` says, to the nanosecond
-    [told] = [one for one in blamed(path).victims if one.name == "app"]
-    assert (app.ios, app.wait_ns, app.parts) == (told.ios, told.wait_ns, told.parts)
+    return Second(trace.context, first.choice, first).bases
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -592,7 +582,6 @@ def test_the_interval_is_as_wide_as_periods_differ() -> None:
     chance = np.random.default_rng(7)
     notes = [{"from": (2 * at + 1) * S, "to": (2 * at + 2) * S} for at in range(8)]
     periods, inside = Periods(notes), 0
-    suspect = suspect_of(notes, {}, set(), True)
     victim_of = type("Row", (), {"name": "app", "parts": [], "wait_ns": 1})()
     for _ in range(400):
         trial = Trial(periods, 1)
@@ -603,7 +592,9 @@ def test_the_interval_is_as_wide_as_periods_differ() -> None:
                 times = np.full(50, place + MS)
                 trial.add_ios(times, np.zeros(50, np.int64), np.full(50, mean))
         # WHEN the truth is told
-        [one] = trial.close(suspect, [(0, victim_of)], [], lambda *_: ("", ""), 0).victims
+        found = experiment_of(notes, {}, set(), True)
+        trial.close(found, [(0, victim_of)], [], lambda *_: ("", ""))
+        [one] = found.victims
         low, high = one.truth.between or (0.0, 0.0)
         inside += low <= 0.5 <= high
     # THEN its interval holds the truth in about 95 of 100

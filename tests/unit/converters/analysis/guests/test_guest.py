@@ -1,16 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A guest's requests on its host: links, clocks and stages against transfers that are known."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biotrail.converters.analysis.guests.disk_requests import READ, HostBios
+from biotrail.converters.analysis.guests.disk_requests import (
+    READ,
+    Extents,
+    HostBios,
+    in_image,
+    read_mapping,
+)
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest, Unlinked, join
-from biotrail.converters.analysis.guests.image import Extents, Mapping, read_mapping
 from biotrail.converters.events.tables import Certainty
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import ConversionError
@@ -32,10 +38,10 @@ CLOCK = Clock(behind=-37 * SECOND, fast=40e-6)
 
 
 def joined(
-    path: Path, moved: list[Transfer], clock: Clock = CLOCK, mapping: Mapping | None = None
+    path: Path, moved: list[Transfer], clock: Clock = CLOCK, mapping: Sequence[Extents] = ()
 ) -> Guest:
     guest, host = write(path, moved, clock)
-    return join(Trace(guest), Trace(host), HOST_NAME, mapping or Mapping())
+    return join(Trace(guest), Trace(host), HOST_NAME, mapping)
 
 
 def stages(found: Guest) -> list[list[int]]:
@@ -60,20 +66,20 @@ def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock
     edges = disk.links.edges
     assert (disk.requests.sector[edges.request] == disk.served.sector[edges.bio]).all()
     # AND the stages are the truth's, as far as the clocks' bound
-    line = found.agreement.fit.line
+    line = found.fit.line
     assert 0 < line.within < 30 * MICROSECOND
     for one, (to_host, queue, device, from_host) in zip(moved, stages(found), strict=True):
         assert abs(to_host - one.to_host) <= line.within
         assert (queue, device) == (2000, one.on_host - 2000)
         assert abs(from_host - one.from_host) <= line.within
-    assert found.agreement.contradicting == 0
+    assert found.fit.kept.all()
 
 
 def test_drift_is_measured(tmp_path: Path) -> None:
     # GIVEN a guest whose clock is fast by 100 ppm, for 20 s
     moved = transfers(1000, apart=20 * MILLISECOND)
     # WHEN the logs are joined
-    line = joined(tmp_path, moved, Clock(5 * SECOND, 100e-6)).agreement.fit.line
+    line = joined(tmp_path, moved, Clock(5 * SECOND, 100e-6)).fit.line
     # THEN the host's is slow by as much, within the bound over that time
     assert abs(line.rate * 1e6 + 100) < line.within * 2 / 20e3
 
@@ -148,7 +154,7 @@ def test_requests_in_a_loss_of_the_host_are_named(tmp_path: Path) -> None:
     lost = {"start": begin, "end": begin + MILLISECOND, "cpu": 0, "kind": 0, "count": 3}
     _, host = write(tmp_path / "lossy", moved, losses=[lost])
     # WHEN the logs are joined  THEN that is the reason
-    (disk,) = join(Trace(guest), Trace(host), HOST_NAME, Mapping()).disks
+    (disk,) = join(Trace(guest), Trace(host), HOST_NAME).disks
     unlinked = disk.links.unlinked
     assert unlinked[unlinked != Unlinked.LINKED].tolist() == [Unlinked.HOST_LOST]
 
@@ -199,7 +205,7 @@ def test_an_image_in_a_file_is_found_by_its_extents(tmp_path: Path) -> None:
     moved = [replace(one, pieces=((there(one.sector), 8),)) for one in transfers(200)]
     extents = Extents.of([(0, 1_000_000, half), (half, 4096, half)])
     # WHEN the logs are joined by these extents
-    found = joined(tmp_path, moved, mapping=Mapping((extents,)))
+    found = joined(tmp_path, moved, mapping=[extents])
     # THEN all is linked, at the image's own sectors
     (disk,) = found.disks
     assert (disk.links.certainty == Certainty.EXACT).all()
@@ -213,11 +219,11 @@ def test_io_of_other_processes_is_not_the_guests(tmp_path: Path) -> None:
     (tmp_path / "both").mkdir()
     _, host = write(tmp_path / "both", [*transfers(60), *others], name="same")
     # WHEN the process is named by its id  THEN only its bios count
-    (disk,) = join(Trace(guest), Trace(host), str(HOST_PID), Mapping()).disks
+    (disk,) = join(Trace(guest), Trace(host), str(HOST_PID)).disks
     assert (disk.links.certainty == Certainty.EXACT).all()
     # AND a name that both have is refused
     with pytest.raises(ConversionError, match=f"give one of {HOST_PID}, {HOST_PID + 1}"):
-        join(Trace(guest), Trace(host), "same", Mapping())
+        join(Trace(guest), Trace(host), "same")
 
 
 def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
@@ -227,9 +233,9 @@ def test_what_does_not_belong_together_is_refused(tmp_path: Path) -> None:
     _, host = write(tmp_path / "other", transfers(100, seed=2))
     # WHEN they are joined  THEN it is said that no disk was found, and what to do
     with pytest.raises(ConversionError, match=r"no disk of the guest .*docs/guests\.md"):
-        join(Trace(guest), Trace(host), HOST_NAME, Mapping())
+        join(Trace(guest), Trace(host), HOST_NAME)
     with pytest.raises(ConversionError, match="no such process"):
-        join(Trace(guest), Trace(host), "bhyve", Mapping())
+        join(Trace(guest), Trace(host), "bhyve")
 
 
 WORKER = {"pid": 31, "comm": "kworker/1:1"}
@@ -244,7 +250,7 @@ def test_bios_that_a_cgroups_limit_held_are_the_processs(tmp_path: Path) -> None
     found = joined(tmp_path, moved)
     (disk,) = found.disks
     assert (disk.links.unlinked == Unlinked.LINKED).all()
-    within = found.agreement.fit.line.within
+    within = found.fit.line.within
     assert abs(stages(found)[7][0] - held.to_host) <= within
 
 
@@ -298,7 +304,7 @@ def bios(*places: tuple[int, int]) -> HostBios:
 
 def moved(paths: tuple[Path, ...], *places: tuple[int, int]) -> list[tuple[int, int, int]]:
     """(number of the bio, sector and sectors in the virtual disk) of each piece."""
-    found = read_mapping(tuple(map(str, paths))).in_image(bios(*places))
+    found = in_image(bios(*places), read_mapping(tuple(map(str, paths))))
     return sorted(
         zip(found.number.tolist(), found.sector.tolist(), found.sectors.tolist(), strict=True)
     )

@@ -23,7 +23,6 @@ from tests.support.paths import DATA as TEST_DATA
 from tests.support.paths import ROOT
 from tests.support.sources import everything
 from tests.support.text_layouts import (
-    COMPLETE,
     ISSUE,
     PAIRS_COMPLETE,
     PAIRS_ISSUE,
@@ -229,21 +228,6 @@ def test_lines_that_are_no_events_are_told():
     assert source.unreadable_bytes > 0
 
 
-def test_gzip_files_are_read_and_cut_ones_as_far_as_they_go(tmp_path):
-    # GIVEN a gzip file and one that is cut off
-    whole = (DATA / "small.trace.txt").read_bytes()
-    packed = gzip.compress(whole)
-    good, cut = tmp_path / "good", tmp_path / "cut"
-    good.write_bytes(packed)
-    cut.write_bytes(packed[: len(packed) // 2])
-    # WHEN they are read
-    full, part = open_source(good), open_source(cut)
-    # THEN the first is whole, and the other one says where it ends
-    assert len(events_of(full)) == 560
-    assert 0 < len(events_of(part)) < 560
-    assert "cannot be read on" in part.problems[0]
-
-
 def test_a_file_that_unpacks_to_far_more_than_text_does_is_given_up():
     # GIVEN a gzip file of 64 MiB of spaces behind an event
     packed = gzip.compress(text(line(BODIES[0])) + b" " * (64 << 20))
@@ -307,13 +291,6 @@ def test_random_changes_never_break_the_loops(monkeypatch):
             monkeypatch.undo()
         # THEN they agree
         assert found[0] == found[1]
-
-
-def test_text_without_events_is_refused_as_unknown():
-    # GIVEN a text of something else
-    # WHEN it is read, THEN it is none of what is read
-    with pytest.raises(LogFormatError, match=r"none of what biotrail reads.*docs/inputs\.md"):
-        events_of(source_of(b"hello: world\n" * 100))
 
 
 # The layouts of text: which are read, what is said of the others; docs/inputs.md lists both.
@@ -436,18 +413,6 @@ def test_events_that_lack_a_field_are_said(left_out: str) -> None:
     assert "1 lines of block events that are not understood, the first in line 2" in str(
         source.problems
     )
-
-
-def test_lines_that_mail_has_broken_are_refused_with_the_first() -> None:
-    # GIVEN lines that a mail program has wrapped
-    lines = [
-        f"              dd-500     [000] .....    10.000000: {ISSUE}",
-        f"          <idle>-0       [000] d.h..    10.000200: {COMPLETE}",
-    ]
-    text = "\n".join(part for line in lines for part in (line[:72], line[72:])) + "\n"
-    # WHEN they are read / THEN no event is guessed
-    with pytest.raises(LogFormatError, match="none of its 2 lines of block events is understood"):
-        events_of_text(text.encode())
 
 
 def test_times_that_a_difference_wrapped_around_are_differences() -> None:

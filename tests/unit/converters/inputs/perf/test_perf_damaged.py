@@ -21,7 +21,7 @@ from tests.support.perf_files import COMPRESSED, SAMPLE, USUAL, Perf
 from tests.support.sources import everything
 
 START = 5_000_000_000
-DATA_SIZE_AT, DATA_AT_AT, FEATURES_AT = 48, 40, 72
+DATA_SIZE_AT, FEATURES_AT = 48, 72
 
 
 def reads(made: Perf, count: int = 3) -> list[bytes]:

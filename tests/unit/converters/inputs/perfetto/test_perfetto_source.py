@@ -13,16 +13,15 @@ import zstandard
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import FtraceEvent, Trace
 
 from biotrail.converters.events.events import Events
-from biotrail.converters.events.tables import NEVER
 from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.inputs.perfetto import ftrace, packets, survey
 from biotrail.converters.inputs.perfetto.ftrace import MESSAGES, kernel_dev
 from biotrail.converters.inputs.perfetto.source import PerfettoSource
 from biotrail.converters.pipeline import Trace as Lifecycle
-from biotrail.recorder.schema.errors import LogFormatError, TraceError
+from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
-from tests.support.paths import DATA, ROOT
+from tests.support.paths import DATA
 from tests.support.sources import Pipe, everything
 from tests.support.system_traces import Event, SystemTrace
 from tests.support.traced_events import makedev
@@ -270,25 +269,6 @@ def test_what_was_not_enabled_is_said() -> None:
     ]
 
 
-def test_the_sample_is_read_whole() -> None:
-    # GIVEN a trace of the kernel's events of a file system on a loop device
-    trace = Lifecycle(SAMPLE)
-    # WHEN it is read
-    bios = [window.bios for window in trace.lifecycles()]
-    # THEN every bio has its request and its end
-    assert sum(map(len, bios)) == 188
-    assert all((table.complete != NEVER).all() for table in bios)
-    assert not trace.reader.problems
-
-
-def test_a_trace_without_block_events_is_refused() -> None:
-    # GIVEN a trace of scheduling alone / THEN the message says what to record
-    trace = SystemTrace()
-    trace.events(0, [(T, 42, "sched_waking", {"comm": "a", "pid": 1})])
-    with pytest.raises(LogFormatError, match=r"has no block events.*ftrace_events"):
-        PerfettoSource(io.BytesIO(trace.bytes()))
-
-
 @pytest.mark.parametrize(
     "data", [b"\n", b"\nabc", b"\n# tracer: nop\n#\n", b"\x0a\x00", b"\x1f\x8bxx", b"\x0a\xff\xff"]
 )
@@ -323,22 +303,6 @@ def test_hostile_lengths_take_no_memory() -> None:
     for tail in (b"\x0a" + b"\xff" * 8 + b"\x0f", b"\x0a\x0b\x0a" + b"\xff" * 9 + b"\x7f"):
         # WHEN it stands behind others / THEN these are read
         assert bios_of(io.BytesIO(whole + good + tail)) == [wanted(T + 10, 8)]
-
-
-def test_damaged_bytes_give_a_result_or_a_message() -> None:
-    # GIVEN the sample with bytes changed, in many ways that are the same in every run
-    data = np.frombuffer(SAMPLE.read_bytes(), np.uint8)
-    draw = np.random.default_rng(0)
-    for _ in range(60):
-        changed = data.copy()
-        at = draw.integers(0, len(data), draw.integers(1, 30))
-        changed[at] = draw.integers(0, 256, len(at))
-        # WHEN it is read / THEN there is a result, or one message
-        try:
-            for window in Lifecycle(io.BytesIO(changed.tobytes())).lifecycles():
-                assert len(window.bios) < 1000
-        except TraceError as error:
-            assert str(error)
 
 
 @pytest.mark.parametrize("packed", [b"no zlib", zlib.compress(b"\n\x00" * (9 << 20))[:-9]])
@@ -486,8 +450,6 @@ def test_any_byte_of_a_trace() -> None:
 
 
 # The loops over the wire format give the same uncompiled, with Cython's module and without it.
-
-SOURCE = ROOT / "converters" / "inputs" / "perfetto" / "wire_loops.py"
 
 
 UNCOMPILED = uncompiled("converters/inputs/perfetto/wire_loops.py")

@@ -26,7 +26,6 @@ from biotrail.converters.outputs.perfetto.names import (
     BIO,
     CALL,
     REQUEST,
-    STAGE_TITLES,
     SUBMISSION,
     Detail,
     Options,
@@ -288,58 +287,6 @@ def test_arguments_are_documented():
     for category in (BIO, REQUEST, "loss", CALL, SUBMISSION):
         for argument in ARGUMENTS[category]:
             assert f"`{argument.name}`" in page, argument.name
-
-
-# Captured event sequences, from log to trace, held against the model's own tables.
-
-NAMES = sorted(path.stem for path in captures.DATA.glob("*.txt"))
-
-
-def collected(windows, into):
-    for window in windows:
-        into.append(window)
-        yield window
-
-
-def drawn_of_capture(trace, category):
-    return {
-        s.args["number"]: (s.start, s.dur, s.args.get("latency_ns"), s.children)
-        for s in trace.slices(category)
-    }
-
-
-@pytest.mark.parametrize("window_events", [7, 1_000_000])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_lifecycle_of_a_capture_is_in_its_trace(name, window_events, tmp_path):
-    # GIVEN a captured sequence as a log
-    path = tmp_path / "capture.biotrail"
-    captures.write_log(path, captures.load(name))
-    log, windows, out = Trace(path), [], io.BytesIO()
-    # WHEN it is converted
-    lifecycles = collected(log.lifecycles(window_events), windows)
-    summary = convert(lifecycles, log.context, out)
-    trace = read(out.getvalue())
-    # THEN each bio and request of the tables is drawn once, with the table's times
-    bios, requests = drawn_of_capture(trace, "bio"), drawn_of_capture(trace, "request")
-    assert summary.not_drawn == 0
-    assert summary.bios == len(bios) == sum(len(w.bios) for w in windows)
-    assert summary.requests == len(requests) == sum(len(w.requests) for w in windows)
-    for window in windows:
-        table = window.bios
-        for number, queue, complete in zip(
-            table.number.tolist(), table.queue.tolist(), table.complete.tolist(), strict=True
-        ):
-            start, dur, latency, _ = bios[number]
-            assert queue < 0 or start == queue
-            if queue >= 0 and complete >= 0:
-                assert dur == latency == complete - queue
-        stages = window.bio_stages
-        for owner, stage, start, end in zip(
-            stages.owner, stages.stage, stages.start, stages.end, strict=True
-        ):
-            expected = (STAGE_TITLES[Stage(int(stage))], int(start), int(end))
-            nested = [(c.name, c.start, c.end) for c in bios[int(owner)][3]]
-            assert start == end or expected in nested
 
 
 # Traces with less detail: the same bios at the same times, in a tenth of the bytes.
@@ -674,25 +621,6 @@ def test_as_many_lanes_as_slices_at_once_and_none_overlap(rows, windows):
     assert assign(start, end, windows).tolist() == lane.tolist()
     # AND where that is not told they still overlap with nothing
     assert_no_overlap(start, end, assign(start, end, windows, tell_open=False))
-
-
-def test_touching_slices_idle_pools_and_slices_that_stay():
-    # GIVEN a slice that starts when another ends / WHEN they get lanes / THEN two
-    start, end = np.array([10, 20]), np.array([20, 30])
-    assert sorted(assign(start, end, [])) == [0, 1]
-    # GIVEN three slices at once, then single ones / WHEN they get lanes / THEN the first lane
-    start = np.array([0, 1, 2, 100, 200])
-    end = np.array([50, 40, 60, 110, 210])
-    assert assign(start, end, []).tolist() == [0, 1, 2, 0, 0]
-    # GIVEN a slice without an end that is told once
-    pool = LanePool()
-    one = np.array([7]), np.array([5]), np.array([FOREVER])
-    (held,) = pool.assign(*one, np.array([True]))
-    # WHEN others come in later windows / THEN they get other lanes
-    for number in range(3):
-        at = np.array([100 * number + 100])
-        (lane,) = pool.assign(np.array([number]), at, at + 10, np.array([False]))
-        assert lane != held
 
 
 @pytest.mark.parametrize("few", [0, 3, 512])

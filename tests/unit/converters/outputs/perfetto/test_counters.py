@@ -72,27 +72,6 @@ def test_depths_are_shown_where_they_change_and_rest():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("windows", [(), range(T, T + 20_000_000, 777_777)])
-def test_depths_do_not_depend_on_windows(windows):
-    # GIVEN bursts between single I/Os, in windows or not
-    rng = random.Random(3)
-    starts = [rng.randrange(15_000_000) for _ in range(40)]
-    starts += [4_000_000 + 5_000 * n for n in range(200)]
-    bios = [direct(n, T + at, rng.randrange(200_000)) for n, at in enumerate(sorted(starts))]
-    trace, _ = trace_of(Scene(bios=bios), windows)
-    whole, _ = trace_of(Scene(bios=bios))
-    for name in ("queued", "in device"):
-        # WHEN the depth is read / THEN it is the same, and never less than it was in a quarter
-        samples = trace.counter(name)
-        assert samples == whole.counter(name)
-        phase = {"queued": ("queue", "issue"), "in device": ("issue", "complete")}[name]
-        for row in bios:
-            at = row[phase[0]]
-            level = sum(r[phase[0]] <= at < r[phase[1]] for r in bios)
-            shown = [value for time, value in samples if time <= at][-1]
-            assert shown >= level
-
-
 def test_throughput_is_by_completion_and_direction():
     # GIVEN a read and a write of 1 MB, and a discard
     million = {"bytes": 1_000_000}

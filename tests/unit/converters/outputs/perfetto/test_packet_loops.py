@@ -12,19 +12,15 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 from biotrail.converters.events.tables import Stages
 from biotrail.converters.outputs.perfetto import columns, writing
-from biotrail.converters.outputs.perfetto.columns import FOREVER, Flows, Slices, StageColumns
+from biotrail.converters.outputs.perfetto.columns import BOOL, FOREVER, Flows, Slices, StageColumns
 from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.outputs.perfetto.names import ARGUMENTS, BIO, Detail, Options
 from biotrail.converters.pipeline import Trace
-from tests.support import captures
 from tests.support.both_ways import uncompiled
 from tests.support.paths import ROOT
 
 PATH_LOG = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
-COMPILED, UNCOMPILED = (
-    writing.loops,
-    uncompiled("converters/outputs/perfetto/loops.py"),
-)
+COMPILED, UNCOMPILED = (writing.loops, uncompiled("converters/outputs/perfetto/loops.py"))
 
 
 def use(monkeypatch, loops):
@@ -74,13 +70,15 @@ def made_up(rng, n):
     names = [argument.name for argument in ARGUMENTS[BIO]]
     slices.put(names[0], large(rng, n))
     slices.text(names[1], large(rng, n, 14) * (rng.random(n) < 0.5).astype(np.uint64))
-    slices.true(names[2], rng.random(n) < 0.3)
+    some = rng.random(n) < 0.3
+    slices.put(names[2], some, some, BOOL)
     slices.put(names[6], large(rng, n).view(np.int64), rng.random(n) < 0.3, columns.INT)
     at = np.flatnonzero(rng.random(n) < 0.3)
     part = slices.part(at)
     part.put(names[3], np.arange(len(at)) + 2**32)
     part.text(names[4], large(rng, len(at), 30))
-    part.true(names[5], rng.random(len(at)) < 0.5)
+    some = rng.random(len(at)) < 0.5
+    part.put(names[5], some, some, BOOL)
     slices.adopt(part, at)
     count, total = groups(rng, n, 3)
     slices.flows = Flows(count, large(rng, total))
@@ -258,25 +256,12 @@ def converted(log, detail, window):
     return out.getvalue()
 
 
-@pytest.mark.parametrize("detail", list(Detail))
-@pytest.mark.parametrize("name", ["kyber-loop-and-virtio", "plugged-merge-loop"])
-def test_traces_are_the_same(monkeypatch, tmp_path, name, detail):
-    # GIVEN a log / WHEN it is converted by the loops compiled and not THEN not a byte differs
-    log = captures.write_log(tmp_path / "log", captures.load(name))
-    expected = converted(log, detail, 50)
-    use(monkeypatch, UNCOMPILED)
-    assert converted(log, detail, 50) == expected
-
-
 def test_a_trace_with_calls_and_arrows_is_the_same(monkeypatch):
     # GIVEN a log of the path / WHEN it is converted by the loops compiled and not
     expected = converted(PATH_LOG, Detail.FULL, 5_000)
     use(monkeypatch, UNCOMPILED)
     # THEN not a byte differs
     assert converted(PATH_LOG, Detail.FULL, 5_000) == expected
-
-
-U64 = st.integers(0, 2**64 - 1)
 
 
 @given(st.lists(st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), max_size=30))

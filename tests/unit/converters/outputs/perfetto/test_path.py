@@ -129,18 +129,6 @@ def test_only_the_last_4095_results_are_errors(result: int, shown: dict[str, obj
     assert found == shown
 
 
-@pytest.mark.parametrize("cut", [300, 1100, 5200, 5300, 6500, 7000, 9000])
-def test_waits_find_their_call_in_a_later_window(cut: int) -> None:
-    # GIVEN a log that is read in windows with a border anywhere in a call
-    whole, parts = trace_of(sample()), trace_of(sample(), size=1, cuts=[cut])
-    # WHEN it is converted THEN the calls and the waits within are the same
-    both = [
-        [(one.name, one.start, one.end, one.args, spans(one)) for one in trace.slices(CALL)]
-        for trace in (whole, parts)
-    ]
-    assert both[0] == both[1]
-
-
 def test_waits_are_their_own_threads() -> None:
     # GIVEN two threads that entered in the same nanosecond and waited WHEN they are converted
     log = PathLog()
@@ -620,11 +608,7 @@ def test_commits_are_on_tracks_of_their_journals() -> None:
         (flushing, 420, 430),
         (logging, 430, 890),
     ]
-    assert spans(mine[1]) == [
-        (starting, 900, 910),
-        (flushing, 910, 930),
-        (logging, 930, 1500),
-    ]
+    assert spans(mine[1]) == [(starting, 900, 910), (flushing, 910, 930), (logging, 930, 1500)]
     assert (other[0].start - START, spans(other[0])) == (
         700,
         [(flushing, 700, 800), (logging, 800, 900)],

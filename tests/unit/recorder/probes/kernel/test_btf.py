@@ -1,20 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The running kernel's BTF, and the programs chosen by it, on this kernel and on others."""
 
+import ctypes
 import re
 from pathlib import Path
 
 import pytest
 
-from biotrail.recorder.probes import programs
 from biotrail.recorder.probes.kernel.btf import KernelBtf, kernel_enums
+from biotrail.recorder.probes.kernel.libbpf import BpfObject, RefusedError, load_library
 from biotrail.recorder.probes.maps import path_maps
 from biotrail.recorder.probes.maps.cgroup_maps import TRACEPOINT
-from biotrail.recorder.probes.maps.path_maps import JOURNAL_PROGRAMS
+from biotrail.recorder.probes.maps.path_maps import DRIVERS, JOURNAL_PROGRAMS
 from biotrail.recorder.probes.programs import (
     PROBES,
     choose,
     is_preemptible,
+    object_path,
     wanted_letters,
 )
 from biotrail.recorder.schema.errors import ProbeError
@@ -211,21 +213,40 @@ def test_the_table_names_the_programs_of_the_object():
     # What tells of new cgroups, and what follows forks for --children, records nothing.
     assert written.pop("bt_cgroup_made") == TRACEPOINT
     assert written.pop("bt_fork") == "sched_process_fork"
-    path_probes = (*path_maps.PROBES, path_maps.OLD_DIRTY, path_maps.OLD_SUBMIT)
-    for tracepoint_probe in path_probes:
-        for name in tracepoint_probe.programs.values():
-            assert written.pop(name) == tracepoint_probe.tracepoint
-            assert (name in dict(both)) == tracepoint_probe.in_task
+    for path_probe in path_maps.PROBES:
+        for tracepoint, named in path_probe.tracepoints.items():
+            for name in named.values():
+                assert written.pop(name) == tracepoint
+                # Kernels with the older tracepoint run programs with preemption off.
+                if name != "bt_dirty_page":
+                    assert (name in dict(both)) == path_probe.in_task
     for tracepoint, name in JOURNAL_PROGRAMS.items():
         assert written.pop(name) == tracepoint
         assert name in dict(both)
     known = {name: probe.tracepoint for probe in PROBES for name in probe.programs.values()}
     # THEN both agree, and every event of the schema has its tracepoint
     assert written == known
-    twins = {name + "_p" for name, _ in both if name in known}
-    assert set(programs.all_programs()) == set(known) | twins
+    # THEN there is a variant that disables preemption of each but those of older kernels
+    assert {name for name in known if not name.endswith("_q")} == known.keys() & dict(both).keys()
     for probe in PROBES:
         assert BY_LETTER[probe.letter].tracepoint == probe.tracepoint
     # THEN they fit what the kernel keeps, without the final zero
-    names = [*programs.all_programs(), *path_maps.path_programs()]
+    names = [name for name, _ in single] + [f"{name}_p" for name, _ in both]
+    names += [f"{name}_p" for one in DRIVERS for name in one.programs.values()]
     assert max(map(len, names)) <= 15
+
+
+def test_the_chosen_programs_of_an_object_are_loaded_alone() -> None:
+    # GIVEN the installed object WHEN programs are chosen, then one that it has not
+    bpf = BpfObject(object_path())
+    autoload = load_library().get("bpf_program__autoload")
+    autoload.argtypes, autoload.restype = (ctypes.c_void_p,), ctypes.c_bool
+    try:
+        bpf.choose({"bt_queue", "bt_fork"}, by_states="bt_queue")
+        chosen = {name for name, program in bpf._programs() if autoload(program)}
+        with pytest.raises(RefusedError, match="has no program bt_none"):
+            bpf.choose({"bt_queue", "bt_none"})
+    finally:
+        bpf.close()
+    # THEN no other is loaded, and a missing one is an error
+    assert chosen == {"bt_queue", "bt_fork"}

@@ -16,7 +16,7 @@ from biotrail.recorder.host import own_io
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.host.own_io import OwnFile, own_file, pid_namespace
 from biotrail.recorder.output.sinks import Limit
-from biotrail.recorder.probes.backend import Capabilities, ProbeConfig
+from biotrail.recorder.probes.backend import ProbeConfig
 from biotrail.recorder.probes.core import CoreProbes
 from biotrail.recorder.probes.kernel.libbpf import SECTION, MapType, map_bytes
 from biotrail.recorder.probes.maps import path_maps
@@ -30,7 +30,6 @@ from biotrail.recorder.probes.maps.path_maps import (
     PathChoice,
     PathMaps,
     choose_path,
-    path_programs,
 )
 from biotrail.recorder.probes.rings.ring import RingSizes
 from biotrail.recorder.schema import shared, syscalls
@@ -132,7 +131,7 @@ def test_all_nothing_or_one_part_is_chosen() -> None:
     of_drivers = ["driver"] * sum(len(driver.programs) for driver in DRIVERS)
     of_commits = ["fs"] * len(JBD2)
     expected = [probe.part for probe in PROBES] + of_commits + of_drivers
-    assert [part for part, _ in choice.programs] == expected
+    assert [program.part for program in choice.programs] == expected
     drivers = dict.fromkeys(("nvme", "scsi", "loop"), "")
     assert choice.facts() == {"parts": list(PATH_PARTS), "missing": [], "drivers": drivers}
     assert choice.messages() == []
@@ -140,7 +139,9 @@ def test_all_nothing_or_one_part_is_chosen() -> None:
     assert chosen(frozenset(), MODERN) == NO_PATH
     assert NO_PATH.facts() is None
     # GIVEN a kernel with everything WHEN one part is wanted THEN no other's program is loaded
-    assert chosen(frozenset({"dirty"}), MODERN).programs == (("dirty", "bt_dirty"),)
+    assert chosen(frozenset({"dirty"}), MODERN).programs == (
+        ("dirty", "bt_dirty", "writeback_dirty_folio"),
+    )
     # AND the call of a bio needs none: the program of Q writes it
     call = chosen(frozenset({"call"}), MODERN)
     assert (call.parts, call.programs) == ({"call"}, ())
@@ -148,27 +149,30 @@ def test_all_nothing_or_one_part_is_chosen() -> None:
     choice = chosen(frozenset({"wait", "fs"}), MODERN)
     # THEN they are recorded, with what they are for
     assert choice.parts == {"wait", "fs"}
-    assert {part for part, _ in choice.programs} == {"wait", "fs"}
+    assert {program.part for program in choice.programs} == {"wait", "fs"}
     # AND stacks of waits need waits
     assert chosen(frozenset({"fs"}), MODERN).lacking["fs"] == "it needs the part wait"
 
 
 @pytest.mark.parametrize(
-    "probe", [probe for probe in PROBES if not probe.optional], ids=lambda probe: probe.tracepoint
+    "probe",
+    [probe for probe in PROBES if not probe.optional],
+    ids=lambda probe: next(iter(probe.tracepoints)),
 )
 def test_a_part_without_one_of_its_tracepoints_is_left_out_whole(probe: Any) -> None:
     # GIVEN a kernel that lacks one tracepoint WHEN all parts are wanted
-    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != probe.tracepoint})
+    tracepoint = next(iter(probe.tracepoints))
+    choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != tracepoint})
     # THEN its part has a reason and no program, and so has a part that needs it
-    reason = f"this kernel has no tracepoint {probe.tracepoint}"
+    reason = f"this kernel has no tracepoint {tracepoint}"
     if probe.part == "dirty":
         reason = "this kernel has no tracepoint writeback_dirty_folio or writeback_dirty_page"
-    if probe.tracepoint == "io_uring_submit_req":
+    if tracepoint == "io_uring_submit_req":
         reason = "this kernel has no tracepoint io_uring_submit_req or io_uring_submit_sqe"
     lost = LOST_WITH.get(probe.part, {probe.part})
     assert choice.parts == ALL - lost
     assert choice.lacking[probe.part] == reason
-    assert lost.isdisjoint(part for part, _ in choice.programs)
+    assert lost.isdisjoint(program.part for program in choice.programs)
     assert f"--path {probe.part} is not recorded: {reason}" in choice.messages()
 
 
@@ -177,12 +181,12 @@ def test_older_tracepoints_and_optional_ones() -> None:
     choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != "iomap_dio_complete"})
     # THEN every part is recorded, without that program
     assert (choice.parts, choice.lacking) == (ALL, {})
-    assert "bt_aio_done" not in {program for _, program in choice.programs}
+    assert "bt_aio_done" not in {program.name for program in choice.programs}
     # GIVEN the prototypes of 6.1 WHEN submissions are wanted
     old = {name: n for name, n in MODERN.items() if name != "io_uring_submit_req"}
     choice = chosen(frozenset({"uring"}), old | {"io_uring_submit_sqe": 2, "io_uring_complete": 7})
     # THEN their programs are taken
-    programs = [program for _, program in choice.programs]
+    programs = [program.name for program in choice.programs]
     assert (programs[0], programs[-1]) == ("bt_ring_end", "bt_ring_sqe")
     # GIVEN a kernel whose sched_switch has five arguments WHEN all parts are wanted
     choice = chosen(ALL, MODERN | {"sched_switch": 5})
@@ -198,7 +202,7 @@ def test_debian_5_10_has_all_but_the_call_of_a_bio() -> None:
     # GIVEN the prototypes of 5.10, which has no bpf_task_pt_regs() WHEN all parts are wanted
     choice = chosen(ALL, DEBIAN_5_10, regs=False)
     # THEN the old programs for a switch and a dirty page are taken, and calls are timed only
-    programs = {name: part for part, name in choice.programs}
+    programs = {program.name: program.part for program in choice.programs}
     assert programs["bt_switch_old"] == "wait"
     assert programs["bt_dirty_page"] == "dirty"
     assert not {"bt_switch", "bt_dirty"} & programs.keys()
@@ -228,7 +232,7 @@ def test_commits_are_found_in_the_module_with_the_right_to_it(
         choice = choose_path(frozenset({"time", "wait", "fs"}), kernel, False)  # type: ignore[arg-type]
         # THEN the part is recorded, and commits with that right alone
         assert "fs" in choice.parts
-        assert len([name for part, name in choice.programs if part == "fs"]) == count
+        assert [program.part for program in choice.programs].count("fs") == count
         assert ("CAP_SYS_ADMIN" in choice.lacking.get(COMMITS, "")) == (not right)
 
 
@@ -237,7 +241,7 @@ def test_commits_are_recorded_whole_or_not_at_all() -> None:
     for tracepoint in JBD2:
         choice = chosen(ALL, {name: n for name, n in MODERN.items() if name != tracepoint})
         # THEN no program of commits is loaded, the reason is said, and nothing else is missing
-        assert "fs" not in {part for part, _ in choice.programs}
+        assert "fs" not in {program.part for program in choice.programs}
         assert choice.lacking.keys() == {COMMITS}
         assert choice.parts == ALL
         assert choice.messages() == [f"--path {COMMITS} is not recorded: {choice.lacking[COMMITS]}"]
@@ -245,15 +249,14 @@ def test_commits_are_recorded_whole_or_not_at_all() -> None:
 
 def test_where_tracepoints_are_preemptible_programs_hold_it_off() -> None:
     # GIVEN a kernel whose tracepoints leave preemption on WHEN all parts are wanted
-    names = {name for _, name in chosen(ALL, MODERN, hold=True).programs}
+    names = {program.name for program in chosen(ALL, MODERN, hold=True).programs}
     # THEN what a task reaches with interrupts on has the other program, and nothing else has
     held = {"bt_sys_enter_p", "bt_sys_exit_p", "bt_dirty_p"}
     held |= {name for name in names if name.startswith(("bt_ring_", "bt_aio_"))}
     held |= {name for name in names if name.startswith("bt_jbd_")}
     held |= {f"{name}_p" for driver in DRIVERS for name in driver.programs.values()}
     assert {name for name in names if name.endswith("_p")} == held
-    assert names <= set(path_programs())
-    plain = {name for _, name in chosen(ALL, MODERN).programs}
+    plain = {program.name for program in chosen(ALL, MODERN).programs}
     assert {name.removesuffix("_p") for name in names} == plain
 
 
@@ -261,14 +264,10 @@ class Object:
     """A BPF object that notes what it is told."""
 
     def __init__(self) -> None:
-        self.loaded: dict[str, bool] = {}
         self.entries: dict[str, int] = {}
         self.sizes: dict[str, tuple[int | None, int]] = {}
         self.sections: dict[str, Any] = {}
         self.attached: list[str] = []
-
-    def set_autoload(self, program: str, on: bool) -> None:
-        self.loaded[program] = on
 
     def set_initial_value(self, section: str, value: Any) -> None:
         self.sections[section] = value
@@ -289,9 +288,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     # GIVEN an object WHEN nothing of the path is recorded
     bpf = Object()
     PathMaps(bpf, NO_PATH, 1_000_000)  # type: ignore[arg-type]
-    # THEN no program is loaded or attached, and its maps have one entry
-    assert set(bpf.loaded) == set(path_programs())
-    assert not any(bpf.loaded.values())
+    # THEN its maps have one entry
     assert set(bpf.entries.values()) == {1}
     section = bpf.sections[".rodata.path"]
     assert not any(getattr(section, part) for part in PATH_PARTS)
@@ -299,8 +296,7 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     bpf = Object()
     choice = chosen(frozenset({"time", "wait"}), MODERN)
     PathMaps(bpf, choice, 5_000_000)  # type: ignore[arg-type]
-    # THEN what was chosen is loaded
-    assert {name for name, on in bpf.loaded.items() if on} == {name for _, name in choice.programs}
+    # THEN those of what was chosen have their sizes
     assert bpf.entries["bt_call_slots"] == 1 << 16
     assert bpf.entries["bt_dirty_slots"] == 1
     # AND the constants say so to the programs
@@ -309,10 +305,10 @@ def test_programs_and_maps_are_those_of_recorded_parts() -> None:
     # GIVEN all parts recorded WHEN calls cease to be timed
     bpf = Object()
     maps = PathMaps(bpf, chosen(ALL, MODERN), 1)  # type: ignore[arg-type]
-    bpf.attached = [program for _, program in chosen(ALL, MODERN).programs]
+    bpf.attached = [program.name for program in chosen(ALL, MODERN).programs]
     maps.stop_timing()
     # THEN programs of calls are gone, those of waits are not, and calls that were begun are void
-    parts = {name: part for part, name in chosen(ALL, MODERN).programs}
+    parts = {one.name: one.part for one in chosen(ALL, MODERN).programs}
     assert {parts[name] for name in bpf.attached} == {
         *("wait", "irq", "dirty", "fs", "uring", "driver"),
     }
@@ -419,8 +415,6 @@ def told(*files: OwnFile) -> Any:
 
 class Told(FakeProbes):
     """Probes that are told of files."""
-
-    capabilities = Capabilities("core")
 
     def __init__(self) -> None:
         super().__init__()

@@ -17,8 +17,7 @@ import pytest
 from biotrail.recorder.filters.filters import Filters
 from biotrail.recorder.host.memory_limit import Room
 from biotrail.recorder.log import LogReader, Segment
-from biotrail.recorder.probes.backend import Capabilities, ProgramInfo
-from biotrail.recorder.probes.maps.stack_maps import FreshStacks
+from biotrail.recorder.probes.backend import ProgramInfo
 from biotrail.recorder.probes.rings.barriers import Barrier
 from biotrail.recorder.probes.sites import attaching, follow
 from biotrail.recorder.probes.sites.attaching import Way
@@ -240,7 +239,7 @@ def both(refusal: Exception | None = None) -> tuple[JoinedProbes, FakeProbes, Mo
     block = FakeProbes()
     lost = np.zeros((2, 3, 256), np.uint64)
     lost[0, 0, Kind.HIT] = 4
-    stacks = [FreshStacks({}, {}, {}, {7: np.array([1, 2], np.uint64)})]
+    stacks = [{"site": {7: np.array([1, 2], np.uint64)}}]
     lives = Mock(
         **{
             "fill.return_value": 0.75,
@@ -249,7 +248,7 @@ def both(refusal: Exception | None = None) -> tuple[JoinedProbes, FakeProbes, Mo
             "programs.return_value": [ProgramInfo("typed x", "H", "x", True, "", 5, 500, 0)],
             "backend_facts.return_value": {"backend": "core", "sites": {"follow": FOLLOW}},
             "end_facts.return_value": {"sites": {"follow": {"born": 3, "ended": 2}}},
-            "fresh_stacks.side_effect": chain(stacks, repeat(FreshStacks({}, {}, {}, {}))),
+            "fresh_stacks.side_effect": chain(stacks, repeat({"site": {}})),
             "short_of_memory.return_value": "",
             "given": 0,
         }
@@ -302,7 +301,7 @@ def test_both_are_recorded_into_one_log(tmp_path: Any) -> None:
     assert {program.part for program in probes.programs()} == {"", PART}
     assert probes.path_runs().by_part == {PART: 11}
     assert probes.runs() == block.runs()
-    assert probes.capabilities == block.capabilities._replace(site_stacks=True)
+    assert (probes.backend, probes.site_stacks) == ("core", True)
 
 
 def test_what_cannot_be_followed_leaves_nothing() -> None:
@@ -314,7 +313,7 @@ def test_what_cannot_be_followed_leaves_nothing() -> None:
     assert block.calls == ["open", "close"]
     # GIVEN the backend of kernels without types  THEN one message says that it will not do
     block = FakeProbes()
-    block.capabilities = Capabilities("bcc")
+    block.backend = "bcc"
     with pytest.raises(ProbeError, match="--follow needs the core backend"):
         follow_beside(block, FollowOptions("request"), Filters(), [])
 
@@ -354,7 +353,7 @@ class Kernel:
         self.consumer = bytearray(struct.pack("<Q", at).ljust(PAGE, b"\0"))
         self.produced = bytearray(struct.pack("<Q", at).ljust(PAGE + 2 * SIZE, b"\0"))
         self.head = at
-        self.ring = SiteRing(self.consumer, self.produced, SIZE, Barrier(), PAGE)
+        self.ring = SiteRing(SITE_ENTRY, self.consumer, self.produced, SIZE, Barrier(), PAGE)
 
     def write(self, position, data):
         """Both mappings are of the same memory."""

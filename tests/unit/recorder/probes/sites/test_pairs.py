@@ -79,7 +79,6 @@ def asked(*pairs: Pair, needs_device: bool = False) -> list[ResolvedPair]:
     ("pairs", "said"),
     [
         ([own("rq", where=("left == 1",) * (MAX_CONDITIONS + 1))], "at most 4 can be"),
-        ([own("rq->a->b->c->d->e->f")], "follows 6 pointers, at most 5"),
         ([own("rq")] * (MAX_PAIRS + 1), "at most 8"),
     ],
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lives of followed objects: a track for each, with its contexts and functions in it.
+"""Pairs of events, and lives of followed objects: tracks with their contexts and functions.
 
 followed requests                                 a group, below the log's root
   request 0xffff888000001400 life 3 (sector 2048) a slice: the life
@@ -8,19 +8,23 @@ followed requests                                 a group, below the log's root
 
 from collections.abc import Iterator, Mapping
 
+import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TracePacket,
     TrackDescriptor,
     TrackEvent,
 )
 
-from biotrail.converters.events.tables import NEVER, Lifecycles
-from biotrail.converters.outputs.perfetto.flows import LIFE_FLOW
-from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE
+from biotrail.converters.calls.keys import rows_among
+from biotrail.converters.events.site_tables import JoinedLives, Pairs
+from biotrail.converters.events.tables import I64, NEVER, Lifecycles
+from biotrail.converters.outputs.perfetto.columns import Slices
+from biotrail.converters.outputs.perfetto.names import ARROW, OF_LIFE, PAIR, TO_LIFE, Drawing
 from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Identity
-from biotrail.converters.outputs.perfetto.tree import Tree
+from biotrail.converters.outputs.perfetto.tree import PairTrack, Tree
 from biotrail.converters.sites.lives import LifeReader
+from biotrail.converters.sites.pair_names import MOST_KEYS, DrawnPairs, PairNames
 from biotrail.converters.sites.trees import (
     KIND_NAMES,
     ContextKind,
@@ -40,39 +44,113 @@ HELP = (
 _BY_KEY = TrackDescriptor.SIBLING_MERGE_BEHAVIOR_BY_SIBLING_MERGE_KEY
 _RANK = 5
 """Of the group, between what is of the whole log and the first device."""
+OTHERS = "other keys"
+"""Name of the track of keys of pairs that have none of their own."""
+_TRACK_BITS = 16
 _HEX = 1 << 32
 """Values from here on are shown as hexadecimal: addresses, negative numbers."""
 
 
-class LifeWriter:
-    """Makes the packets of the lives of a log, window after window."""
+class SiteMaker:
+    """Makes the slices of pairs, and the packets of lives, of a log's windows in their order."""
 
-    def __init__(self, identity: Identity, tree: Tree, reader: LifeReader) -> None:
-        """reader: parts of one trace share theirs, so that a life is drawn whole, where it ends."""
-        self._identity, self._tree, self.reader = identity, tree, reader
+    def __init__(
+        self, drawing: Drawing, identity: Identity, tree: Tree, lives: LifeReader | None
+    ) -> None:
+        """tree: its `pairs` are filled. lives: of all parts of a trace; None: a new one."""
+        self._drawing, self._identity, self._tree = drawing, identity, tree
+        self._lives = lives or LifeReader(drawing.context)
         self._group = 0
-        """The group's uuid; 0: it has none so far."""
+        """The uuid of the lives' group; 0: it has none so far."""
         self.lives = 0
         self.end = -1
         """ns, of all lives so far; -1: there was none."""
-        self.longest = 0, 0
-        """Begin and end (ns) of the longest of them."""
+        self._longest_pair, self._longest_life = (0, 0), (0, 0)
+        names, strings = drawing.names, drawing.strings
+        self._declared = PairNames(drawing.context)
+        self._drawn = DrawnPairs(
+            self._declared,
+            self._track,
+            lambda pair: self._track(pair, MOST_KEYS, OTHERS),
+            lambda _, text: names.id(text),
+            strings.id,
+        )
+
+    @property
+    def longest(self) -> tuple[int, int]:
+        """Begin and end (ns) of the longest pair or life so far."""
+        return max(self._longest_pair, self._longest_life, key=_length)
+
+    def pairs(self, pairs: Pairs) -> Slices:
+        """Return a slice per pair that ended in a window, by (start, number), on a key's track."""
+        if not len(pairs):
+            return Slices.none(PAIR)
+        pairs = pairs.take(np.lexsort((pairs.number, pairs.began)))
+        longest = int(np.argmax(pairs.ended - pairs.began))
+        span = int(pairs.began[longest]), int(pairs.ended[longest])
+        self._longest_pair = max(self._longest_pair, span, key=_length)
+        group, shared = self._drawn.places(pairs)
+        names = self._drawn.names(pairs).astype(np.uint64)
+        slices = Slices.of_rows(PAIR, group, pairs.began, pairs.ended, names)
+        slices.put("number", pairs.number)
+        slices.put("tid", pairs.tid)
+        slices.put("cpu", pairs.cpu)
+        slices.text("process", self._drawing.strings.of_bytes(pairs.comm))
+        if shared.any():
+            slices.put("key0", pairs.key0, shared)
+            slices.put("key1", pairs.key1, shared)
+            slices.text("key", self._drawn.texts(pairs, shared).astype(np.uint64))
+        return slices
+
+    def _track(self, pair: int, rank: int, key: str) -> int:
+        code = pair << _TRACK_BITS | rank
+        track = PairTrack(pair, self._declared.name(pair), key, rank)
+        self._tree.pairs.setdefault(code, track)
+        return code
+
+    def mark(self, joined: JoinedLives, bio_request: I64, bios: Slices, requests: Slices) -> None:
+        """Add the argument `life`, and a mark with a flow, to slices of followed requests or bios.
+
+        A bio whose last request was followed has the argument too. Of several lives of a request,
+        its slice has the first one's number, and a flow to each.
+        """
+        if not len(joined):
+            return
+        joined = joined.take(np.lexsort((joined.life, joined.number)))
+        of_requests = self._lives.following.type == "request"
+        drawn = requests if of_requests else bios
+        numbered = [(drawn, drawn.number)]
+        if of_requests:
+            numbered.append((bios, bio_request[bios.rows]))
+        for slices, number in numbered:
+            place = np.minimum(np.searchsorted(joined.number, number), len(joined) - 1)
+            slices.put("life", joined.life[place], joined.number[place] == number)
+        # The life has a mark at its begin, too: which of both is first depends on the recording.
+        if len(drawn):
+            at, known = rows_among(drawn.number, joined.number)
+            at = at[known]
+            flows = [self._flow(life) for life in joined.life[known].tolist()]
+            to_life = self._drawing.names.id(TO_LIFE)
+            drawn.mark(at, drawn.start[at], np.array(flows, np.uint64), to_life)
+
+    def _flow(self, life: int) -> int:
+        """Return the id of the flow between a life's slice and that of its request or bio."""
+        return self._identity.uuid(f"I/O of life {life}")
 
     def packets(self, window: Lifecycles | None) -> list[TracePacket]:
         """Return the packets of lives that are over by a window's end; None: all, none follows."""
         if window is not None:
-            self.reader.add(window)
+            self._lives.add(window)
         found: list[TracePacket] = []
-        for life in self.reader.rest() if window is None else self.reader.ready():
+        for life in self._lives.rest() if window is None else self._lives.ready():
             self.lives += 1
             self.end = max(self.end, life.last)
-            span = life.begin, life.last
-            self.longest = max(self.longest, span, key=lambda one: one[1] - one[0])
+            self._longest_life = max(self._longest_life, (life.begin, life.last), key=_length)
             found += self._life(life)
         return found
 
     def _life(self, life: Life) -> Iterator[TracePacket]:
-        following = self.reader.following
+        following = self._lives.following
         if not self._group:
             self._group = self._identity.uuid("followed")
             name = f"followed: {following.type}"
@@ -108,7 +186,7 @@ class LifeWriter:
         )
         if life.io != NEVER:  # a slice of no length with an arrow
             mark = begin_packet(uuid, life.begin, OF_LIFE, ARROW)
-            mark.track_event.flow_ids.append(self._identity.uuid(LIFE_FLOW.format(life.number)))
+            mark.track_event.flow_ids.append(self._flow(life.number))
             yield mark
             yield end_packet(uuid, life.begin)
         end = life.last if life.ended == NEVER else life.ended
@@ -157,6 +235,10 @@ class LifeWriter:
             yield begin
             yield from _nodes(life, run.roots, tracks[lane])
             yield end_packet(tracks[lane], run.end)
+
+
+def _length(span: tuple[int, int]) -> int:
+    return span[1] - span[0]  # below 0: of a damaged pair
 
 
 def _nodes(life: Life, roots: list[int], track: int) -> Iterator[TracePacket]:
