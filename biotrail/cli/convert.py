@@ -136,21 +136,16 @@ class DrawingOptions(Options):
         "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
         "devices.",
     )
-    every_arrow: bool = option(
-        "--flows",
-        is_flag=True,
-        help="Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone.",
+    every_arrow: bool = flag(
+        "--flows", "Draw the arrows of all I/O in a Perfetto trace, not of the slowest alone."
     )
-    every_call: bool = option(
+    every_call: bool = flag(
         "--all-calls",
-        is_flag=True,
-        help="Draw system calls that neither queued nor waited for I/O, too, such as reads of a "
-        "pipe.",
+        "Draw system calls that neither queued nor waited for I/O, too, such as reads of a pipe.",
     )
-    ftrace: bool = option(
+    ftrace: bool = flag(
         "--ftrace",
-        is_flag=True,
-        help="Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
+        "Write requests as ftrace's block_io_start and block_io_done, too, for what Perfetto "
         "itself has for block I/O: SQL (linux.block_io) and the UI's Queued IO requests.",
     )
 

@@ -139,6 +139,16 @@ def cli() -> None:
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
 
 
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line (None: sys.argv) and exit the process.
+
+    Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the
+    output has gone; `record -- COMMAND` exits with the command's own status.
+    """
+    _prepare_streams()
+    sys.exit(_run(arguments))
+
+
 class _StandardOutput(io.FileIO):
     """Standard output, whose errors say that they are its own."""
 
@@ -150,13 +160,11 @@ class _StandardOutput(io.FileIO):
             raise
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command line (None: sys.argv) and exit the process.
+def _prepare_streams() -> None:
+    """Open standard streams that are closed: else a log would get number 2, and messages.
 
-    Exit status: 0 success, 1 failure, 2 wrong usage, 130 interrupted, 141 the reader of the
-    output has gone; `record -- COMMAND` exits with the command's own status.
+    And have errors of writing to standard output name it, unless another stream stands for it.
     """
-    # Standard streams that are closed are opened: else a log would get number 2, and messages.
     for number, (name, flags) in enumerate(
         (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY))
     ):
@@ -165,7 +173,6 @@ def main(arguments: list[str] | None = None) -> None:
             os.set_inheritable(null, True)
             mode = "r" if number == 0 else "w"
             setattr(sys, name, os.fdopen(null, mode, encoding="utf-8", closefd=False))
-    # Errors of writing to standard output name it, unless another stream stands for it.
     given = sys.stdout
     try:
         is_file = type(given) is io.TextIOWrapper and given.fileno() == 1
@@ -178,7 +185,6 @@ def main(arguments: list[str] | None = None) -> None:
             errors=given.errors,
             line_buffering=bool(given.line_buffering),
         )
-    sys.exit(_run(arguments))
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -96,6 +96,17 @@ def open_file(given: PathOrStream, what: str) -> BinaryIO:
         ) from error
 
 
+def read_some(stream: BinaryIO, count: int, name: str, offset: int) -> bytes:
+    """Return at most `count` bytes. name, offset: where the stream is, for the error's message."""
+    try:
+        return stream.read(count)
+    except OSError as error:
+        raise LogFormatError(
+            f"{name}: cannot be read at offset {offset}: {error.strerror or error}; copy what can "
+            "be read elsewhere"
+        ) from error
+
+
 def is_text(first: bytes) -> bool:
     """Return whether a file that begins with these bytes is text in ASCII, UTF-8 or the like."""
     if first.startswith((*_UTF16, MAGIC)):

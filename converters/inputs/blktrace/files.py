@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from biotrail.converters.events.tables import I64, U8
-from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file
+from biotrail.converters.inputs.beginning import PathOrStream, name_of, open_file, read_some
 from biotrail.converters.inputs.blktrace.format import (
     CUT_PDU_LEN_AT,
     MAGIC_BYTES,
@@ -22,7 +22,6 @@ from biotrail.converters.inputs.blktrace.format import (
     recognise,
 )
 from biotrail.converters.inputs.foreign import MAX_NS
-from biotrail.recorder.schema.errors import LogFormatError
 
 _SET_FILE = re.compile(r"(?P<name>.+)\.blktrace\.(?P<cpu>\d+)")
 _LOST = re.compile(rb"CPU:(\d+) \[LOST (?:(\d+) )?EVENTS\]\n")
@@ -136,13 +135,7 @@ class RecordFile:
 
     def _read(self, count: int) -> bytes:
         """Return at most `count` bytes; b"" at the end, which sets `_ended`."""
-        try:
-            data = self._stream.read(count)
-        except OSError as error:
-            raise LogFormatError(
-                f"{self.name}: cannot be read at offset {self.offset}: "
-                f"{error.strerror or error}; copy what can be read elsewhere"
-            ) from error
+        data = read_some(self._stream, count, self.name, self.offset)
         self._ended = self._ended or not data
         return data
 

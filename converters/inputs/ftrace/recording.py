@@ -15,6 +15,7 @@ from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 import zstandard
 
+from biotrail.converters.inputs.beginning import read_some
 from biotrail.converters.inputs.unpacking import Allowance, TooLargeError
 from biotrail.recorder.log.frames import most_raw
 from biotrail.recorder.schema.errors import LogFormatError
@@ -56,13 +57,7 @@ class Fields:
                 f"{self.name}: cut off: {count} bytes at offset {at} reach behind the end at "
                 f"{self.size}; copy the file again, or record again"
             )
-        try:
-            return self.stream.read(count)
-        except OSError as error:
-            raise LogFormatError(
-                f"{self.name}: cannot be read at offset {at}: {error.strerror or error}; copy "
-                "what can be read elsewhere"
-            ) from error
+        return read_some(self.stream, count, self.name, at)
 
     def number(self, count: int) -> int:
         return int.from_bytes(self.take(count), self.order)

@@ -10,6 +10,7 @@ import numpy as np
 import zstandard
 
 from biotrail.converters.events.tables import I64, U8, Bool
+from biotrail.converters.inputs.beginning import read_some
 from biotrail.converters.inputs.perf import walk_loops as loops
 from biotrail.converters.inputs.perf.facts import Facts
 from biotrail.converters.inputs.perf.layout import (
@@ -177,13 +178,7 @@ class RecordStream:
         """Return the next bytes, `count` at most; b"" at the section's or stream's end."""
         if self._left is not None:
             count = min(count, self._left)
-        try:
-            data = self._stream.read(count) if count else b""
-        except OSError as error:
-            raise LogFormatError(
-                f"{self._name}: cannot be read at offset {self.offset}: "
-                f"{error.strerror or error}; copy what can be read elsewhere"
-            ) from error
+        data = read_some(self._stream, count, self._name, self.offset) if count else b""
         self.offset += len(data)
         if self._left is not None:
             self._left -= len(data)
