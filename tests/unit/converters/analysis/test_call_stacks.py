@@ -5,13 +5,16 @@ import io
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from biotrail.converters.analysis.stacks.stacks import (
+    BUCKETS,
     Callers,
     StackTable,
     Weight,
     folded,
     heaviest,
+    log2,
 )
 from biotrail.converters.events.stacks import Frame, Stack
 from biotrail.converters.events.tables import Bios
@@ -124,6 +127,16 @@ def test_folded_stacks() -> None:
     assert lines == ["a b;dd+0x10;[unknown];pread64;dm:map [dm_mod];submit_bio 3"]
     # AND latency is in microseconds
     assert folded([caller], stacks, Weight.LATENCY)[0].endswith(" 5")
+
+
+@pytest.mark.parametrize(
+    "value", [0, 1, 2, 3, 4, 1023, 1024, (1 << 53) - 1, 1 << 53, (1 << 62) + 1]
+)
+def test_buckets_are_exact(value: int) -> None:
+    # GIVEN a latency  WHEN its bucket is found  THEN it is the place of its highest bit
+    bucket = int(log2(np.array([value], np.int64))[0])
+    assert bucket == max(value.bit_length() - 1, 0)
+    assert bucket < BUCKETS
 
 
 def test_the_command(tmp_path: Path, cli: Cli) -> None:

@@ -378,6 +378,26 @@ def call_figure(call: CallDiff, name: str, stage: str | None = None) -> Figure:
     return found
 
 
+def test_figures_are_those_of_the_report(tmp_path: Path) -> None:
+    # GIVEN a log with calls  WHEN it is compared with itself
+    log = write(tmp_path / "a", 1)
+    [call] = diff_of(log, log).calls
+    [reported] = make_report(trace := Trace(log), trace.lifecycles()).calls
+    # THEN the figures are those of its report, and none differs
+    assert (call.call, call.io, call.count_a, call.count_b) == ("fsync", True, 2000, 2000)
+    for name in ("mean", "p50", "p90", "p99", "p99_9"):
+        assert call_figure(call, name, "all").a == pytest.approx(getattr(reported.time, name))
+    for part in reported.parts:
+        assert call_figure(call, "share", part.stage).a == pytest.approx(part.share)
+        assert call_figure(call, "mean", part.stage).a == pytest.approx(part.time.sum / 2000)
+    assert call_figure(call, "bios_per_call").a == 1
+    assert call_figure(call, "failed_per_call").a == 0
+    assert call_figure(call, "calls_per_s").a == pytest.approx(1000, rel=0.01)
+    shares = [f.a for f in call.figures if f.name == "share"]
+    assert sum(share for share in shares if share is not None) == pytest.approx(1)
+    assert all(f.difference == 0 for f in call.figures if f.difference is not None)
+
+
 def test_what_differs_and_what_only_varies(tmp_path: Path) -> None:
     # GIVEN two logs of one load, and one whose waits for own I/O last 30 % longer
     a, same = write(tmp_path / "a", 1), write(tmp_path / "b", 2)

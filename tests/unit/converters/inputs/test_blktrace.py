@@ -524,6 +524,18 @@ def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monke
     assert [window["count"] for window in source.losses] == [3]
 
 
+def test_a_real_stream_of_the_newest_ftrace_tracer_is_read():
+    # GIVEN a stream recorded on Linux 7.2
+    source = BlktraceSource(DATA / "cut.bin")
+    # WHEN it is read
+    events = everything(source)
+    # THEN its events are there
+    assert len(events) == 130
+    assert set(events.dev.tolist()) == {254 << 20}
+    assert source.unreadable_bytes == 0
+    assert len(source.remarks) == 1
+
+
 def test_sets_are_found_by_prefix_and_by_member(tmp_path, monkeypatch):
     # GIVEN a set among others with similar names
     prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 11: record(Q, 2, cpu=11)})
