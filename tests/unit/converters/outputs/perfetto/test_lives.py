@@ -29,6 +29,8 @@ from tests.support.perfetto_check import Read, Slice, read
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
 
+LIFE = "request 0xffff888000001400 life 1 (sector 2048)"
+
 
 def traced(log: FollowLog, window: int = WINDOW_EVENTS) -> Read:
     trace = Trace(io.BytesIO(log.data()))
