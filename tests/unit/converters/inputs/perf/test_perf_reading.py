@@ -373,6 +373,21 @@ def test_a_format_that_is_damaged_costs_its_event() -> None:
     assert any("formats of some of its events" in problem for problem in source.problems)
 
 
+def test_a_format_that_comes_behind_samples_is_too_late() -> None:
+    """GIVEN a pipe that has the format of completions behind its first samples; THEN the samples of
+    other events are read, and completions passed over."""
+    made = Perf()
+    early, late = made.io(START, 64), made.io(START + 10_000, 128)
+    whole = made.pipe([])
+    begun = whole.replace(b"name: block_rq_complete\nID: ", b"name: block_rq_complete\nIX: ")
+    formats = made.tracing_data()
+    formats = formats.ljust(-(-len(formats) // 8) * 8, b"\0")
+    record = made.record(perf.TRACING_DATA, made.pack("II", len(formats), 0))
+    source, events = read(b"".join([begun, *early, record, formats, *late]))
+    assert len(events) == len(read(made.pipe([*early, *late]))[1]) - 2
+    assert any("block_rq_complete" in remark for remark in source.remarks)
+
+
 @pytest.mark.parametrize("body", [b"", b"\x08", struct.pack("<Q", 1 << 40)])
 def test_a_pipe_s_description_that_is_damaged(body: bytes) -> None:
     """GIVEN a pipe with a feature that perf does not have; THEN it is read, and that is said."""
