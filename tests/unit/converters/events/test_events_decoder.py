@@ -193,26 +193,6 @@ def test_times_of_rings_and_windows_are_in_order() -> None:
     assert found.events.cpu.tolist() == [1]
 
 
-def test_windows_join_parts_of_chunks_whether_or_not_their_columns_were_asked() -> None:
-    # GIVEN chunks with a G and an m, which are shorter than the words that are read of them
-    kinds = (Kind.Q, Kind.G, Kind.RQ_MERGE, Kind.D, Kind.C)
-    rows = [record(kind, 10 * i, dev=i) for i, kind in enumerate(kinds)]
-    segment = Segment(3, 0, 0, ring(rows))
-    unasked, asked = decode(segment).events, decode(segment).events
-    assert asked.kind.tolist() == list(kinds)
-    # WHEN parts of them are joined: all of one, and the rows before and after a time of the other
-    for part in (unasked, asked):
-        before, after = part.split(2)
-        joined = Events.join([asked, before, after.take(np.array([0, 2]))])
-        # THEN each record is there once, as it is in its chunk
-        order = [0, 0, 1, 1, 2, 2, 3, 4, 4]
-        assert joined.raw.tolist() == asked.raw[order].tolist()
-        assert joined.ts.tolist() == asked.ts[order].tolist()
-        assert joined.cpu.tolist() == [3] * 9
-    # … and words past a G's and m's record are 0
-    assert asked.raw[1, 5] == asked.raw[2, 6] == 0
-
-
 # Distinct values and rows, and rows found by number: by compiled loops, by the same, by numpy.
 
 UNCOMPILED = uncompiled("converters/events/distinct_loops.py")

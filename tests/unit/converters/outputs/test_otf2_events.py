@@ -4,7 +4,6 @@
 import io
 from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +28,6 @@ from biotrail.converters.outputs.otf2.events import (
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
 from tests.support import captures
-from tests.support.file_logs import MOUNTS
 from tests.support.otf2_archives import (
     VDA,
     Call,
@@ -295,31 +293,6 @@ def as_the_library(anchor: Path, directory: Path) -> None:
     assert found.keys() == expected.keys()
     for name, data in found.items():
         assert data == expected[name], name
-
-
-def with_files(log: PathLog, **how: Any) -> bytes:
-    return log.data(notes={"mounts": MOUNTS}, files={}, **how)
-
-
-def test_a_call_goes_through_the_handle_of_its_file(tmp_path: Path) -> None:
-    # GIVEN calls whose bios are of a known file, of two files, of none, and without bios
-    log = PathLog()
-    log.name(10, b"base", b"data")
-    log.name(11, b"wal")
-    for entry, inodes in ((1000, [10]), (2000, [10, 11]), (3000, [None]), (4000, [])):
-        for number, inode in enumerate(inodes):
-            log.request(entry + 10 + number, entry + 500, entry=entry, file=inode)
-        log.returns(entry, entry + 900, queued=len(inodes), fd=5, length=4096)
-    # WHEN they are converted
-    _, anchor = archive(with_files(log), tmp_path / "a")
-    # THEN the first goes through the file's handle, the others through the descriptor's
-    ((_, found),) = calls(anchor).items()
-    handles = [call.operation[0] for call in found if call.operation]
-    assert handles == ["/srv/base/data", *["fd 5 of process 42"] * 3]
-    with otf2.reader.open(str(anchor)) as trace:
-        known = {handle.name: handle for handle in trace.definitions.io_handles}
-    assert known["/srv/base/data"].file.name == "/srv/base/data"
-    assert known["/srv/base/data"].io_paradigm.identification == "POSIX"
 
 
 def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Bios, Certainty, Lifecycles, Requests
-from biotrail.converters.outputs.counters import LEVEL_BIN, RATE_BIN
 from biotrail.converters.outputs.otf2.convert import Otf2Summary, convert
 from biotrail.converters.outputs.otf2.records import CHUNK_BYTES, check_room
 from biotrail.converters.pipeline import Trace
@@ -320,78 +319,6 @@ def test_counts_bytes_latencies_and_attributes_are_the_tables(converted: Convert
         assert {n: v for n, v in said.items() if n not in elsewhere} == expected_attributes(
             table, row, some
         )
-
-
-def samples(anchor: Path) -> dict[str, list[tuple[int, int]]]:
-    """(time, value) of each counter."""
-    found: dict[str, list[tuple[int, int]]] = {}
-    with otf2.reader.open(str(anchor)) as trace:
-        for _, event in trace.events:
-            if isinstance(event, otf2.events.Metric):
-                found.setdefault(event.member.name, []).append((event.time, event.value))
-    return found
-
-
-def peaks_of(spans: list[tuple[int, int]]) -> dict[int, int]:
-    """Number of the bin → the most spans (begin, end) at once, in bins where that changes."""
-    steps = [(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans]
-    peaks: dict[int, int] = {}
-    level = 0
-    for time, step in sorted(steps, key=lambda one: (one[0], -one[1])):
-        peaks[time // LEVEL_BIN] = max(peaks.get(time // LEVEL_BIN, 0), level, level + step)
-        level += step
-    return peaks
-
-
-def test_counters_are_the_peaks_and_the_bytes_of_the_bios(tmp_path: Path) -> None:
-    # GIVEN reads and writes over 50 ms, in two windows, one never issued and one never complete
-    random = np.random.default_rng(3)
-    made = [
-        {
-            "number": at,
-            "opf": at % 2,
-            "queue": START + int(queue),
-            "issue": START + int(queue) + int(random.integers(0, 10**6)),
-            "complete": START + int(queue) + int(random.integers(10**6, 5 * 10**6)),
-            "done_bytes": 4096 * (1 + at % 3),
-        }
-        for at, queue in enumerate(np.sort(random.integers(0, 45 * 10**6, 300)))
-    ]
-    made[7]["issue"] = made[8]["complete"] = NEVER
-    half, end = START + 25 * 10**6, START + 50 * 10**6
-    early = [row for row in made if NEVER < row["complete"] < half]
-    late = [row for row in made if row not in early]
-    under_way = bios(*(row for row in late if row["queue"] < half))
-    windows = [
-        window(START, half, bios(*early), open_bios=under_way),
-        window(half, end, bios(*late)),
-    ]
-    # WHEN converted
-    anchor = convert(windows, context(), tmp_path / "a").anchor
-    found = samples(anchor)
-    # THEN each depth's sample of a millisecond is the most that there was in it
-    last = max(row["complete"] for row in made)
-    for row in made:
-        row["end"] = row["complete"] if row["complete"] != NEVER else last
-        row["left"] = row["issue"] if row["issue"] != NEVER else row["end"]
-    for name, begin, until in (("queued", "queue", "left"), ("in device", "left", "end")):
-        spans = [(row[begin], row[until]) for row in made if row[begin] < row[until]]
-        values = dict(found[name])
-        peaks = peaks_of(spans)
-        held = 0
-        for at in range(START // LEVEL_BIN, last // LEVEL_BIN):
-            first = max(at * LEVEL_BIN, min(row["queue"] for row in made))
-            held = values.get(first, held)
-            assert held == peaks.get(at, held), (name, at)
-        assert found[name][-1][1] == 0
-    # AND throughput over all time is what reads and writes completed
-    for name, op in (("reads", 0), ("writes", 1)):
-        moved = sum(r["done_bytes"] for r in made if r["opf"] == op and r["complete"] != NEVER)
-        # The last sample ends the trace, in the middle of its bin.
-        bins = [time // RATE_BIN for time, _ in found[name][:-1]] + [last // RATE_BIN + 1]
-        spans = zip(found[name], bins, bins[1:], strict=False)
-        total = sum(value * (after - at) for (_, value), at, after in spans)
-        assert total * RATE_BIN // 10**9 == moved
 
 
 # Event files hold, byte for byte, what the OTF2 library writes for the same events.

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trees of lives: nesting, contexts, frames from stacks, and what is missing."""
 
-from biotrail.converters.sites.trees import ContextKind, Ending, Finish
+from biotrail.converters.sites.trees import ContextKind
 from tests.support.follow_logs import (
-    EXIT,
-    IDLE,
     INTERRUPT,
-    REQUEST,
     SYSCALL,
     US,
     WORKER,
@@ -48,38 +45,6 @@ def test_an_interrupt_on_top_of_a_function_of_the_same_life() -> None:
     assert complete.context == 0
 
 
-def test_a_thread_that_moves_or_comes_back() -> None:
-    # GIVEN a function that is entered on CPU 0 and returns on CPU 3
-    log = FollowLog()
-    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True, cpu=0)
-    log.leave(9 * US, "blk_mq_submit_bio", cpu=3, ended=True)
-    # WHEN built  THEN it is one span of one context on both CPUs
-    (life,) = lives(log)
-    assert shape(life)[0] == "TASK 42 CPU 0,3 system call pread64"
-    node = life.nodes[-1]
-    assert (node.cpu, node.cpu_end, node.took) == (0, 3, 9 * US)
-    # GIVEN tracepoints of one worker, between which another CPU's softirq has the request
-    log = FollowLog()
-    run = (*WORKER, "blk_mq_run_work_fn")
-    log.passes(0, "block_rq_issue", run, born=True, tid=77)
-    log.passes(5 * US, "block_rq_requeue", (*IDLE, *EXIT), tid=0, cpu=1)
-    log.passes(9 * US, "block_rq_issue", run, tid=77, ended=True)
-    # WHEN built  THEN there are three contexts in their order
-    kinds = [run.kind for run in lives(log)[0].contexts]
-    assert kinds == [ContextKind.WORKER, ContextKind.SOFTIRQ, ContextKind.WORKER]
-    # GIVEN hits of thread 0 on two CPUs, in interrupts that overlap
-    log = FollowLog()
-    stack = (*IDLE, *EXIT)
-    log.enter(0, "a", stack, born=True, tid=0, cpu=0)
-    log.enter(1 * US, "b", stack, tid=0, cpu=1)
-    log.leave(2 * US, "a", tid=0, cpu=0)
-    log.leave(3 * US, "b", tid=0, cpu=1, ended=True)
-    # WHEN built  THEN each has its context, and neither is within the other
-    (life,) = lives(log)
-    assert [run.cpus for run in life.contexts] == [[0], [1]]
-    assert (life.unfinished, life.alone) == (0, 0)
-
-
 def test_returns_and_entries_that_are_not_recorded() -> None:
     # GIVEN a life whose first hit is within a function that returns later
     log = FollowLog()
@@ -112,34 +77,6 @@ def test_returns_and_entries_that_are_not_recorded() -> None:
         "blk_mq_end_request 0..5",
         "__blk_mq_end_request 2..5",
     ]
-
-
-def test_lives_that_go_on_or_lack_a_stack() -> None:
-    # GIVEN a life whose end is not recorded, and a second one at the same address
-    log = FollowLog()
-    log.passes(0, "block_getrq", SUBMIT, born=True, life=1, object=REQUEST)
-    log.passes(50 * US, "block_getrq", SUBMIT, born=True, life=2, object=REQUEST)
-    log.passes(70 * US, "block_rq_complete", SUBMIT, ended=True, life=2, object=REQUEST)
-    # WHEN read  THEN they are two lives, and the first says why it has no end
-    first, second = lives(log)
-    assert (first.number, first.ending, first.took) == (1, Ending.REUSED, -1)
-    assert (second.number, second.ending, second.took) == (2, Ending.DIED, 20 * US)
-    # GIVEN a life without an end, inside a function
-    log = FollowLog()
-    log.enter(0, "blk_mq_submit_bio", SUBMIT, born=True)
-    log.passes(7 * US, "block_rq_insert")
-    # WHEN read  THEN function and life say that the log ended
-    (life,) = lives(log)
-    assert (life.ending, life.span) == (Ending.LOG_ENDED, 7 * US)
-    assert next(n for n in life.nodes if n.name == "blk_mq_submit_bio").finish == Finish.LOG_ENDED
-    # GIVEN a hit whose stack has no note
-    log = FollowLog()
-    log.passes(0, "block_getrq", SUBMIT, born=True)
-    log.passes(5 * US, "block_rq_complete", SUBMIT, ended=True)
-    # WHEN read without notes  THEN it is counted, and the hits stand without callers
-    (life,) = lives(log, notes={})
-    assert life.unknown_stacks == 2
-    assert shape(life) == ["TASK 42 CPU 0", "  · block_getrq 0", "  · block_rq_complete 5"]
 
 
 def test_deep_entries_without_returns_stay_bounded() -> None:
