@@ -25,7 +25,6 @@ from tests.support.perfetto_make import table
 
 VDA = captures.names()["vda"]
 LOOP = captures.names()["loop1"]
-LOOP_PART = captures.names()["loop1p1"]
 ZRAM = captures.names()["zram1"]
 
 
