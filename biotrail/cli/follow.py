@@ -34,7 +34,8 @@ from biotrail.text.record.closing import LOSSES
 
 _SAID_NS = 1e9
 ATTACH_MS = {"session": 0.3, "multi": 0.3, "fentry": 6.0, "kprobe": 25.0}
-"""About how long attaching and detaching takes per function, by way (docs/performance.md)."""
+"""About how long attaching and detaching takes per function, by way (docs/follow.md, "How functions
+are attached")."""
 _TASK_HELP = TaskHelp(
     pid="Only what this process does; several: 12,34.",
     children="With --pid: also what the processes do that it starts.",

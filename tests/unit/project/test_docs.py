@@ -36,8 +36,11 @@ _PATH = re.compile(
     r"(?<![\w./~-])(?:benchmarks|bpf|converters|docs|recorder|scripts|share|tests"
     r"|biotrail/(?:cli|text|bpf|recorder|converters))/[\w./*-]*"
 )
-_NAME_IN_FILE = re.compile(r"`(?P<file>[\w./-]+\.(?:py|h))` \(`(?P<name>\w+)`")
-"""A file, and in parentheses a name that stands in it."""
+_NAMES_IN_FILES = (
+    re.compile(r"`(?P<file>[\w./-]+\.(?:py|h))` \(`(?P<name>\w+)`"),
+    re.compile(r"`(?P<name>\w+)` (?:of|in) `(?P<file>[\w.-]+/[\w./-]+\.(?:py|h))`"),
+)
+"""A file, and in parentheses a name that stands in it; a name, and the file that it stands in."""
 _MODULES_OF = re.compile(r"^\| module of `(?P<folder>[\w/]+)` \|")
 """The head of a table whose first column has modules, by their names below a folder."""
 
@@ -129,6 +132,16 @@ def test_commands_are_found_and_wrong_ones_told() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_second_line_of_each_table_is_a_separator(page: Path) -> None:
+    # GIVEN a page without its code / WHEN the first two lines of its tables are read
+    text = re.sub(r"(?ms)^```.*?^```$", "", page.read_text(encoding="utf-8"))
+    for head, second in re.findall(r"(?m)(?<!\|\n)^ {0,3}(\|.*)\n(.*)$", text):
+        # THEN below the head is a separator with as many columns: else it is no table
+        assert re.fullmatch(r" {0,3}\|(-+\|)+", second), head
+        assert second.count("|") == len(re.findall(r"(?<!\\)\|", head)), head
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     # GIVEN a page / WHEN its links to files and headings are followed / THEN these are there
     for link in _LINK.finditer(page.read_text(encoding="utf-8")):
@@ -140,7 +153,8 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_names_are_in_the_files_that_a_page_gives_for_them(page: Path) -> None:
     # GIVEN a page WHEN it gives a file and a name in it THEN the file has it
-    for given in _NAME_IN_FILE.finditer(page.read_text(encoding="utf-8")):
+    text = " ".join(page.read_text(encoding="utf-8").split())
+    for given in chain.from_iterable(one.finditer(text) for one in _NAMES_IN_FILES):
         assert re.search(rf"\b{given['name']}\b", (ROOT / given["file"]).read_text()), given[0]
 
 
