@@ -228,39 +228,18 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
 
 
 def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
-    guest, reading, drawing = asked.guest, asked.reading, asked.drawing
+    guest, reading = asked.guest, asked.reading
     guest.check(asked.beside is not None, "and --with exclude each other")
-    single = len(logs) == 1 and guest.guest_of is None
-    recordings = [] if single else open_recordings(logs, reading)
+    if len(logs) == 1 and guest.guest_of is None:
+        form, target = _checked_output(logs[0], asked)  # before a pipe is read
+        with opened(logs[0], asked.cut, reading) as source:
+            return convert_one(logs[0], source, form, target, asked)
+    recordings = open_recordings(logs, reading)
     if len(recordings) > 1 or guest.guest_of is not None:
         return _merge(recordings, asked)
-    log = logs[0] if single else recordings[0].paths[0]
-    form, target = format_and_path(log, asked.target, asked.form)
-    if form != PERFETTO and drawing.detail != Detail.STANDARD:
-        raise click.UsageError("--detail is for Perfetto traces")
-    if form != PERFETTO and drawing.colour != Colour.AUTO:
-        raise click.UsageError("--colour is for Perfetto traces")
-    if form != PERFETTO and (drawing.every_arrow or drawing.every_call or drawing.ftrace):
-        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
-    if drawing.ftrace and not drawing.detail.requests:
-        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
-    if asked.max_size is not None:
-        if form != PERFETTO or target == "-":
-            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
-        if asked.max_size < LEAST_PART:
-            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
-    if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
-        raise click.UsageError(
-            "files for blkparse hold records, of whole devices: only --from, --to and --around "
-            "choose among these"
-        )
-    if asked.beside is not None:
-        _check_beside(form, asked)
-    if single:  # checked before a pipe is read
-        with opened(log, asked.cut, reading) as source:
-            return convert_one(log, source, form, target, asked)
+    form, target = _checked_output(recordings[0].paths[0], asked)
     source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
-    return convert_one(log, source, form, target, asked)
+    return convert_one(recordings[0].paths[0], source, form, target, asked)
 
 
 def convert_one(
@@ -281,8 +260,10 @@ def convert_one(
             if form == OTF2:
                 result = _to_otf2(trace, lifecycles, target, force)
             else:
-                how = target, force, asked.drawing, asked.max_size, other
-                result = perfetto.write(source, lifecycles, *how)
+                result = perfetto.write(
+                    source, lifecycles, target, force, asked.drawing,
+                    max_size=asked.max_size, beside=other,
+                )  # fmt: skip
     cut = [f"  {line}" for line in source.lines()]
     where = "standard output" if result.path is None else str(result.path)
     size = f" ({units.size(result.bytes)})" if result.bytes else ""
@@ -319,7 +300,35 @@ def _other_trace(log: str, source: Opened, asked: ConvertOptions) -> "OtherTrace
     return OtherTrace(reader.name, reader.survey, itself(reader.survey), reader.again)
 
 
+def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
+    """Return the output's format and path, if the options go with the format."""
+    form, target = format_and_path(log, asked.target, asked.form)
+    drawing = asked.drawing
+    if form != PERFETTO and drawing.detail != Detail.STANDARD:
+        raise click.UsageError("--detail is for Perfetto traces")
+    if form != PERFETTO and drawing.colour != Colour.AUTO:
+        raise click.UsageError("--colour is for Perfetto traces")
+    if form != PERFETTO and (drawing.every_arrow or drawing.every_call or drawing.ftrace):
+        raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
+    if asked.max_size is not None:
+        if form != PERFETTO or target == "-":
+            raise click.UsageError("--max-size is for Perfetto traces that are written to files")
+        if asked.max_size < LEAST_PART:
+            raise click.UsageError(f"--max-size must be at least {units.size(LEAST_PART)}")
+    if form == BLKTRACE and replace(asked.cut, times=Times()) != Cut():
+        raise click.UsageError(
+            "files for blkparse hold records, of whole devices: only --from, --to and --around "
+            "choose among these"
+        )
+    _check_beside(form, asked)
+    return form, target
+
+
 def _check_beside(form: str, asked: ConvertOptions) -> None:
+    if asked.beside is None:
+        return
     if asked.alone:
         raise click.UsageError("--with and --alone exclude each other")
     if form != PERFETTO:
@@ -348,7 +357,6 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    if asked.beside is not None:
-        _check_beside(form, asked)
+    _check_beside(form, asked)
     joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

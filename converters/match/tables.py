@@ -147,19 +147,7 @@ class Matcher:
         rows are written.
         """
         context = self._context
-        self._machine.know(
-            {
-                dev: (
-                    [context.disk_of(lower) for lower in context.lower_devices(dev)],
-                    entry["disk"] if entry.get("disk", dev) != dev else NEVER,
-                    NEVER if entry.get("start") is None else entry["start"],
-                    (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
-                    entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
-                    entry.get("queue", {}).get("nr_hw_queues") == 1,
-                )
-                for dev, entry in context.devices.items()
-            }
-        )
+        self._machine.know(device_facts(context))
         cut = int(np.searchsorted(fresh.ts, self._begin))
         counted = fresh
         if cut:
@@ -320,3 +308,18 @@ def _places(events: Events, numbers: I64) -> I64:
     """Return the row of each event, by number; -1: it is not there. events: sorted by number."""
     row, known = rows_of(events.number, numbers)
     return np.where(known, row, -1)
+
+
+def device_facts(context: Context) -> dict[int, tuple[list[int], int, int, bool, bool, bool]]:
+    """Return what `Machine.know` takes, of all devices that the log has named so far."""
+    return {
+        dev: (
+            [context.disk_of(lower) for lower in context.lower_devices(dev)],
+            entry["disk"] if entry.get("disk", dev) != dev else NEVER,
+            NEVER if entry.get("start") is None else entry["start"],
+            (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
+            entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+            entry.get("queue", {}).get("nr_hw_queues") == 1,
+        )
+        for dev, entry in context.devices.items()
+    }

@@ -215,11 +215,12 @@ def replacing_directory(
 ) -> Iterator[Path]:
     """Yield a private directory that gets the name `path` when the block ends without error.
 
-    Until then it is beside `path` under an unguessable name; an error deletes it. A directory that
-    has the name `path` is deleted once the new one is whole, but only with `force`, and only if it
-    is empty or has an entry that matches the glob pattern `marker`, so that a mistyped path deletes
-    nothing of value. All that is in the new one gets private modes and the user of sudo as owner.
-    Raises OutputError, also for an OSError inside the block.
+    Until then it is beside `path` under an unguessable name; an error deletes it. What is yielded
+    leads to it by its descriptor. A directory that has the name `path` is deleted once the new one
+    is whole, but only with `force`, and only if it is empty or has an entry that matches the glob
+    pattern `marker`, so that a mistyped path deletes nothing of value. All that is in the new one
+    gets private modes and the user of sudo as owner. Raises OutputError, also for an OSError inside
+    the block.
     """
     with _above(path) as (at, name, shown):
         _ensure_ours(at, name, shown, force, marker)
@@ -248,10 +249,11 @@ def adding_to_directory(
 ) -> Iterator[Path]:
     """Yield a private directory whose files move into `path` when the block ends without error.
 
-    Into the same folders of `path`, which are made if missing; no link below `path` is followed. An
-    existing `path` has to be empty or have an entry that matches the glob pattern `marker`.
-    `force`: replace regular files of the same name; if any may not be replaced, none is moved.
-    Raises OutputError, also for an OSError inside the block.
+    Into the same folders of `path`, which are made if missing; no link below `path` is followed.
+    Files get private modes and the user of sudo as owner. An existing `path` has to be empty or
+    have an entry that matches the glob pattern `marker`. `force`: replace regular files of the same
+    name; if any may not be replaced, none is moved. Raises OutputError, also for an OSError inside
+    the block.
     """
     if not os.path.lexists(path):
         with replacing_directory(path, marker=marker) as part:

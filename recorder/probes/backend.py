@@ -87,7 +87,7 @@ class ProgramInfo:
 class Probes(ABC):
     """What a session calls of a backend; what only some backends do finds nothing here."""
 
-    backend = "core"
+    backend: str
     """The backend's name, as in BACKENDS and in the log's header."""
     site_stacks = False
     """Whether kernel stacks of followed objects are recorded."""

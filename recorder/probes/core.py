@@ -97,6 +97,8 @@ def allow_locked_memory() -> None:
 class CoreProbes(Probes):
     """The core backend's programs. Nothing is pinned: the kernel frees all with the process."""
 
+    backend = "core"
+
     def __init__(self, config: ProbeConfig, path: Path | None = None) -> None:
         """`path`: file with the BPF programs; None: the installed one."""
         super().__init__()
@@ -279,7 +281,7 @@ class CoreProbes(Probes):
     def triggered(self) -> list[Hit]:
         """Return the first trigger that fired on each CPU (modulo 64) since the last call, by time.
 
-        Triggers that fire between the first one and this call are not known.
+        Arms the triggers again; those that fire between the first one and this call are not known.
         """
         bpf = self._opened()
         fired = (shared.FIRED.ctype * FIRED_SLOTS)()

@@ -95,9 +95,10 @@ def give_up(keep: Collection[str], trials: Sequence[Trial] = ()) -> list[str]:
     """Give up the calling thread's capabilities except `keep`; return the names of those left.
 
     Effective and permitted become equal, inheritable empty. Each trial is run with `keep` alone
-    effective. The bounding set is not changed: that would only take rights from commands that were
-    started already. Raises OSError where a system call fails; what else a trial raises, once the
-    capabilities are given up.
+    effective. Only capabilities that are effective now can be kept. Programs started later can get
+    more still: see `capabilities.gain_no_more`. The bounding set is not changed: that would only
+    take rights from commands that were started already. Raises OSError where a system call fails;
+    what else a trial raises, once the capabilities are given up.
     """
     effective, permitted, _ = capabilities.current()
     kept = mask(keep) & effective

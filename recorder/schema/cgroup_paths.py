@@ -115,6 +115,10 @@ class CgroupName:
         found = (("pod", self.pod_uid), ("unit", self.unit), ("slice", self.slice))
         return next((kind for kind, value in found if value is not None), "none")
 
+    def fields(self) -> dict[str, str | None]:
+        """Return the columns of FIELDS, by name."""
+        return {name: getattr(self, name) for name in FIELDS}
+
 
 FIELDS = ("unit", "slice", "runtime", "container", "container_id", "pod", "pod_uid", "namespace")
 """Columns that say what a cgroup is, beside its path."""

@@ -87,7 +87,8 @@ class FileOrders:
     def request_dump_after(self, hit: Hit) -> None:
         """Request a dump `after` seconds behind a trigger's time.
 
-        Not too soon after the last one (`every`), nor while one waits, which covers it too.
+        Not too soon after the last one (`every`; counted in `let_pass`), nor while one waits, which
+        covers it too.
         """
         if hit.monotonic < self._next_trigger_ns:
             self.let_pass += 1

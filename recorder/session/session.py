@@ -297,7 +297,7 @@ def _seconds(running: Running, clock: Clock) -> float:
 def _error(running: Running, ended: bool) -> TraceError | None:
     """Return why the recording had to stop: the output's error, else the recorder's.
 
-    `ended`: the output is not stuck.
+    `ended`: the output is not stuck. None: the log was written, as was asked for.
     """
     error, path, failure = running.writer.error, running.options.output, running.failure
     if not ended:

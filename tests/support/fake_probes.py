@@ -19,6 +19,7 @@ from biotrail.recorder.session.session import RecordOptions
 class FakeProbes(Probes):
     """Rings that give one queue record a poll, and counters that a test may move."""
 
+    backend = "core"
     enums: KernelEnums = {"op_enum": {"READ": 0}, "flag_bits": {"SYNC": 11}}
     sizes: RingSizes | None = RingSizes(1 << 16, 1 << 13)
 

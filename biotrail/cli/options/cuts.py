@@ -98,7 +98,7 @@ class Times:
         if end <= begin:
             words = [moment.text for moment in (self.begin, self.end) if moment is not None]
             raise ConversionError(f"there is no time between {' and '.join(words)} in this log")
-        return Span(max(begin, first), min(end, last + 1))
+        return Span(max(begin, first), min(end, last + 1, ENDLESS))
 
 
 def _resolved(moment: Moment, trace: Trace, first: int, last: int) -> int:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """State in a few sentences what a report shows: where time goes, for whom, and what to check next.
 
-Each sentence is a rule's (RULES), given where the rule's condition holds. A condition is on the
-report's own figures; docs/report.md has each with its threshold.
+Each sentence is a rule's: a function that returns a finding if the condition in its docstring
+holds, else None. A condition is on the report's own figures; docs/report.md has its threshold.
 """
 
 import shlex
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from biotrail.converters.analysis.report.tree import Report
@@ -23,7 +23,7 @@ from biotrail.text.report.verdict_waits import (
     READING,
     STAGES,
     WORDS,
-    Sentence,
+    Found,
     ios_text,
     percent,
     time_by_part,
@@ -66,55 +66,22 @@ PURPOSES = {
 CGROUP_LIMIT = WAIT_REASON_NAMES[WaitReason.CGROUP_LIMIT]
 
 
-RULES = (
-    *("no-io", "hangs", "waits", "blame", "held", "purpose", "main-part", "spread", "failed"),
-    *("in-doubt", "flushes", "tail", "without-latency", "requeued", "split", "tries"),
-    "mostly-idle",
-)
-"""Name of each rule, in the order of their sentences."""
+def _no_io(report: Report) -> Found | None:
+    """No bio was recorded, nor pairs of events in their place."""
+    if report.total.bios.ios or report.pairs:
+        return None
+    requests = report.total.requests.ios
+    figures = {"count": 0, "requests": requests}
+    if requests:
+        text = f"No bios were recorded, only {units.plural(requests, 'request')}"
+        return text, "D2C of requests below; docs/inputs.md, what to record", figures
+    return "No I/O was recorded", "biotrail info: the filters, and what is missing", figures
 
 
-def _totals(report: Report) -> Iterator[Sentence]:
-    """No I/O; bios without a latency, requeues and failed NOWAIT attempts among all."""
-    bios, requests = report.total.bios, report.total.requests
-    if not bios.ios and not report.pairs:
-        figures = {"count": 0, "requests": requests.ios}
-        text, next_ = "No I/O was recorded", "biotrail info: the filters, and what is missing"
-        if requests.ios:
-            text = f"No bios were recorded, only {units.plural(requests.ios, 'request')}"
-            next_ = "D2C of requests below; docs/inputs.md, what to record"
-        yield Sentence("no-io", text, next_, figures)
-    without, of = report.percentiles.without, sum(report.certainty.values())
-    if of and without >= WITHOUT_SHARE * of:
-        text = (
-            f"{percent(without / of)} of the bios have no beginning or no end in the log, and are "
-            "in no latency"
-        )
-        next_ = f"what is missing, below; {READING}, What is missing"
-        yield Sentence("without-latency", text, next_, _counted(without, of))
-    requeues = requests.counters["requeues"]
-    if requeues and requeues >= REQUEUED_SHARE * requests.ios:
-        times, figures = units.plural(requeues, "time"), {"count": requeues, "of": requests.ios}
-        text = f"Drivers gave requests back {times}, of {units.count(requests.ios)} in all"
-        yield Sentence("requeued", text, f"{READING}, R2D", figures)
-    tries = bios.counters["tries"]
-    if tries and tries >= TRIES_SHARE * bios.ios:
-        text = (
-            f"{units.plural(tries, 'NOWAIT attempt')} failed at once (AGAIN) beside "
-            f"{units.plural(bios.ios, 'I/O')}"
-        )
-        next_ = f"nr_requests and the depth of io_uring; {READING}, Q2G"
-        yield Sentence("tries", text, next_, {"count": tries, "of": bios.ios})
-
-
-def _counted(count: int, of: int) -> dict[str, Any]:
-    return {"count": count, "of": of, "share": round(count / of, 6)}
-
-
-def _hangs(report: Report) -> Iterator[Sentence]:
+def _hangs(report: Report) -> Found | None:
     """A device had I/O when the log ended, and had completed none for a second or more."""
     if not report.hanging:
-        return
+        return None
     one = report.hanging[0]
     number = one.requests or one.bios
     what = one.operations[0] if len(one.operations) == 1 else "I/O"
@@ -153,14 +120,13 @@ def _hangs(report: Report) -> Iterator[Sentence]:
         **{"tid": one.tid or None, "call": one.call, "others": others},
     }
     next_ = f"biotrail slow -d {one.device}: what still was in flight; dmesg; {READING}, "
-    next_ += "What is missing, if it was only not seen to complete"
-    yield Sentence("hangs", text, next_, figures)
+    return text, next_ + "What is missing, if it was only not seen to complete", figures
 
 
-def _held(report: Report) -> Iterator[Sentence]:
+def _held(report: Report) -> Found | None:
     """Limits have HELD_SHARE of what calls waited; without waits: HELD_SHARE of the bios."""
     if not report.held:
-        return
+        return None
     one = report.held[0]
     name = ios_text(one.operation, one.device)
     of = sum(
@@ -173,7 +139,7 @@ def _held(report: Report) -> Iterator[Sentence]:
     ns = sum(wait.time.sum for wait in report.waits if wait.reason == CGROUP_LIMIT)
     share = ns / waited if waited else one.bios / max(of, 1)
     if share < HELD_SHARE:
-        return
+        return None
     of_whom = f" of {one.process} (pid {one.pid})" if one.process else ""
     text = (
         f"The limit of cgroup {one.cgroup or '(not known)'} held {units.count(one.bios)} of "
@@ -191,14 +157,13 @@ def _held(report: Report) -> Iterator[Sentence]:
         **{"known": one.time.count, "held_ns": one.time.sum},
         **{"waited_ns": ns, "of_waited_ns": waited},
     }
-    next_ = f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q"
-    yield Sentence("held", text, next_, figures)
+    return text, f"io.max (v1: blkio.throttle.*) of that cgroup; {READING}, Before Q", figures
 
 
-def _blamed(report: Report) -> Iterator[Sentence]:
+def _blamed(report: Report) -> Found | None:
     """One party's I/O has BLAME_SHARE of a victim's time, and the victim BLAME_OF_SPAN of all."""
     if report.blamed is None:
-        return
+        return None
     from biotrail.converters.analysis.blame.tree import OTHERS
     from biotrail.text.blame import whose, without_them
 
@@ -212,7 +177,7 @@ def _blamed(report: Report) -> Iterator[Sentence]:
         and part.wait_ns >= max(BLAME_SHARE * victim.wait_ns, 1)
     ]
     if not found:
-        return
+        return None
     ns, victim, culprit = max(found, key=lambda one: one[0])
     assert culprit is not None
     by = report.blamed.victim_by
@@ -228,10 +193,10 @@ def _blamed(report: Report) -> Iterator[Sentence]:
         "without_mean_ns": None if told is None else round(told.mean_ns, 3),
     }
     next_ = f"biotrail blame --by {by} --victim {shlex.quote(victim.name)}; docs/blame.md"
-    yield Sentence("blame", text, next_, figures)
+    return text, next_, figures
 
 
-def _purpose(report: Report) -> Iterator[Sentence]:
+def _purpose(report: Report) -> Found | None:
     """Swap, readahead, a journal or discards have PURPOSE_SHARE or more of a device's time."""
     upper = {device.device for device in upper_devices(report)}
     time: Counter[str] = Counter()
@@ -246,7 +211,7 @@ def _purpose(report: Report) -> Iterator[Sentence]:
         and one.ns >= PURPOSE_SHARE * time[one.device]
     ]
     if not found:
-        return
+        return None
     one = max(found, key=lambda each: each.ns)
     share = one.ns / time[one.device]
     what, next_ = PURPOSES[one.purpose]
@@ -258,57 +223,40 @@ def _purpose(report: Report) -> Iterator[Sentence]:
         "share": round(share, 6),
         "count": one.ios,
     }
-    yield Sentence("purpose", text, next_, figures)
+    return text, next_, figures
 
 
-def _time(report: Report) -> Iterator[Sentence]:
-    """The part of the way that has MAIN_SHARE of the time or more; without one, the two largest."""
-    upper = upper_operations(report)
-    parts = time_by_part(one for _, one in upper)
-    if not (total_ns := parts.total()):
-        return
-    ranked = parts.most_common(2)
-    part, ns = ranked[0]
+def _main_part(report: Report) -> Found | None:
+    """One part of the way has MAIN_SHARE of the time or more."""
+    parts = time_by_part(one for _, one in upper_operations(report))
+    total_ns = parts.total()
+    if not total_ns:
+        return None
+    [(part, ns)] = parts.most_common(1)
     if ns < MAIN_SHARE * total_ns:
-        owns, readies = zip(*(_shares_of(report, part, ns) for part, ns in ranked), strict=True)
-        shares = " and ".join(
-            f"{percent(ns / total_ns)} {WORDS[part]}"
-            + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")
-            + (f" ({percent(cpu)} of it or more without a CPU)" if cpu else "")
-            for (part, ns), mine, cpu in zip(ranked, owns, readies, strict=True)
-        )
-        text = f"No part of the way has half of the time of I/O: most is {shares}"
-        figures: dict[str, Any] = {
-            "stages": [stage for part, _ in ranked for stage in STAGES[part]],
-            "shares": [round(ns / total_ns, 6) for _, ns in ranked],
-            **({"recorder_shares": [round(one, 6) for one in owns]} if any(owns) else {}),
-            **({"without_cpu_shares": [round(one, 6) for one in readies]} if any(readies) else {}),
-        }
-        yield Sentence("spread", text, CPU_NEXT if readies[0] else NEXT[part], figures)
-        return
-    device, one = max(upper, key=lambda pair: time_by_part([pair[1]])[part])
+        return None
+    device, one = max(upper_operations(report), key=lambda pair: time_by_part([pair[1]])[part])
     mine, name = time_by_part([one])[part], one.operation
     text = (
         f"{percent(ns / total_ns)} of the time of I/O is {WORDS[part]}, {percent(mine / ns)} of "
         f"that for {ios_text(name, device)}"
     )
-    latency, every = one.bios.latency, one.bios.with_doubtful
+    if one.bios.latency.count:
+        text += f", whose latency is {units.duration(one.bios.latency.mean)} on average"
+        if (every := one.bios.with_doubtful) is not None:
+            count = units.count(one.bios.counters["doubtful"])
+            text += f" (without {count} in doubt; {units.duration(every.mean)} with)"
     figures = {
         "stages": list(STAGES[part]),
         "share": round(ns / total_ns, 6),
         "device": device,
         "operation": name,
         "operation_share": round(mine / ns, 6),
-        "mean_ns": round(latency.mean, 3) if latency.count else None,
+        "mean_ns": round(one.bios.latency.mean, 3) if one.bios.latency.count else None,
     }
-    if latency.count:
-        text += f", whose latency is {units.duration(latency.mean)} on average"
-    if every is not None:
-        count = one.bios.counters["doubtful"]
-        figures |= {"doubtful": count, "with_doubtful_mean_ns": round(every.mean, 3)}
-        if latency.count:
-            mean = units.duration(every.mean)
-            text += f" (without {units.count(count)} in doubt; {mean} with)"
+    if (every := one.bios.with_doubtful) is not None:
+        figures["doubtful"] = one.bios.counters["doubtful"]
+        figures["with_doubtful_mean_ns"] = round(every.mean, 3)
     own, ready = _shares_of(report, part, ns)
     if own:
         text += f"; about {percent(own)} of that part is the recorder's own programs"
@@ -328,7 +276,7 @@ def _time(report: Report) -> Iterator[Sentence]:
             text += "" if pid is None else f" (pid {pid})"
             figures |= {"process": who, "pid": pid, "title": first.name.get("title")}
             figures["process_share"] = round(share, 6)
-    yield Sentence("main-part", text, CPU_NEXT if ready else NEXT[part], figures)
+    return text, CPU_NEXT if ready else NEXT[part], figures
 
 
 def _shares_of(report: Report, part: str, ns: int) -> tuple[float, float]:
@@ -350,85 +298,114 @@ def _shares_of(report: Report, part: str, ns: int) -> tuple[float, float]:
     return own if own >= RECORDER_SHARE else 0.0, ready if ready >= READY_SHARE else 0.0
 
 
-def _operations(report: Report) -> Iterator[Sentence]:
-    """Failures, latencies in doubt and splits, each of the operation that has most of them."""
-    failed, doubtful, split = [], [], []
+def _spread(report: Report) -> Found | None:
+    """No part of the way has MAIN_SHARE of the time."""
+    parts = time_by_part(one for _, one in upper_operations(report))
+    total_ns = parts.total()
+    ranked = parts.most_common(2)
+    if not total_ns or ranked[0][1] >= MAIN_SHARE * total_ns:
+        return None
+    own, ready = zip(*(_shares_of(report, part, ns) for part, ns in ranked), strict=True)
+    shares = " and ".join(
+        f"{percent(ns / total_ns)} {WORDS[part]}"
+        + (f" (about {percent(mine)} of it the recorder's own programs)" if mine else "")
+        + (f" ({percent(cpu)} of it or more without a CPU)" if cpu else "")
+        for (part, ns), mine, cpu in zip(ranked, own, ready, strict=True)
+    )
+    text = f"No part of the way has half of the time of I/O: most is {shares}"
+    figures = {
+        "stages": [stage for part, _ in ranked for stage in STAGES[part]],
+        "shares": [round(ns / total_ns, 6) for _, ns in ranked],
+        **({"recorder_shares": [round(one, 6) for one in own]} if any(own) else {}),
+        **({"without_cpu_shares": [round(one, 6) for one in ready]} if any(ready) else {}),
+    }
+    return text, CPU_NEXT if ready[0] else NEXT[ranked[0][0]], figures
+
+
+def _failed(report: Report) -> Found | None:
+    """Bios failed; the operation with most of them is named."""
+    failed = [(d, one) for d, one in upper_operations(report) if one.bios.counters["failed"]]
+    if not failed:
+        return None
+    device, one = max(failed, key=lambda pair: pair[1].bios.counters["failed"])
+    count, errors = one.bios.counters["failed"], one.bios.errors
+    of = one.bios.ios
+    statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
+    name = one.operation
+    text = f"{units.count(count)} of {units.count(of)} {ios_text(name, device)} failed"
+    figures = {"device": device, "operation": name, "count": count, "of": of}
+    next_ = "biotrail slow --failed, and dmesg"
+    return f"{text} ({statuses})", next_, {**figures, "errors": errors}
+
+
+def _without(report: Report) -> Found | None:
+    """WITHOUT_SHARE of the bios or more have no latency."""
+    count, of = report.percentiles.without, sum(report.certainty.values())
+    if not of or count < WITHOUT_SHARE * of:
+        return None
+    text = (
+        f"{percent(count / of)} of the bios have no beginning or no end in the log, and are in "
+        "no latency"
+    )
+    return text, f"what is missing, below; {READING}, What is missing", _counted(count, of)
+
+
+def _counted(count: int, of: int) -> dict[str, Any]:
+    return {"count": count, "of": of, "share": round(count / of, 6)}
+
+
+def _doubtful(report: Report) -> Found | None:
+    """Latencies are in doubt, DOUBTFUL_SHARE of an operation's or DOUBTFUL_TIME of its time."""
+    found = []
     for device, one in upper_operations(report):
-        counters, every = one.bios.counters, one.bios.with_doubtful
-        if counters["failed"]:
-            failed.append((counters["failed"], device, one))
-        if every is not None:
-            count, ns = counters["doubtful"], every.sum - one.bios.latency.sum
-            if count >= DOUBTFUL_SHARE * every.count or ns >= DOUBTFUL_TIME * every.sum:
-                doubtful.append((ns, device, one, every))
-        if counters["split"] >= max(SPLIT_LEAST, SPLIT_SHARE * one.bios.ios):
-            split.append((counters["split"], device, one))
-    if failed:
-        count, device, one = max(failed, key=lambda each: each[0])
-        of, errors, name = one.bios.ios, one.bios.errors, one.operation
-        statuses = ", ".join(f"{status} {units.count(n)}" for status, n in errors.items())
-        text = f"{units.count(count)} of {units.count(of)} {ios_text(name, device)} failed"
-        figures = {"device": device, "operation": name, "count": count, "of": of, "errors": errors}
-        next_ = "biotrail slow --failed, and dmesg"
-        yield Sentence("failed", f"{text} ({statuses})", next_, figures)
-    if doubtful:
-        _, device, one, every = max(doubtful, key=lambda each: each[0])
-        count, of, name = one.bios.counters["doubtful"], every.count, one.operation
-        about = f"of {ios_text(name, device)}"
-        text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
-        figures = {
-            **{"device": device, "operation": name, **_counted(count, of)},
-            **{"doubtful": count, "with_doubtful_mean_ns": round(every.mean, 3)},
-        }
-        next_ = f"--include-ambiguous counts them; {READING}, Latencies in doubt"
-        yield Sentence("in-doubt", text, next_, figures)
-    if split:
-        count, device, one = max(split, key=lambda each: each[0])
-        of, name = one.bios.ios, one.operation
-        text = f"{percent(count / of)} of {ios_text(name, device)} were split"
-        figures = {"device": device, "operation": name, **_counted(count, of)}
-        yield Sentence("split", text, f"max_sectors_kb; {READING}, Splits", figures)
+        every, count = one.bios.with_doubtful, one.bios.counters["doubtful"]
+        if every is None:
+            continue
+        ns = every.sum - one.bios.latency.sum
+        if count >= DOUBTFUL_SHARE * every.count or ns >= DOUBTFUL_TIME * every.sum:
+            found.append((ns, device, one, every))
+    if not found:
+        return None
+    _, device, one, every = max(found, key=lambda each: each[0])
+    count, of, name = one.bios.counters["doubtful"], every.count, one.operation
+    about = f"of {ios_text(name, device)}"
+    text = tallies.doubtful_text(count, of, about, (every.mean, every.p99))
+    figures = {
+        **{"device": device, "operation": name, **_counted(count, of)},
+        **{"doubtful": count, "with_doubtful_mean_ns": round(every.mean, 3)},
+    }
+    return text, f"--include-ambiguous counts them; {READING}, Latencies in doubt", figures
 
 
-def _devices(report: Report) -> Iterator[Sentence]:
-    """Flushes that are FLUSH_SHARE of a device's time; no device active for ACTIVE_SHARE of it."""
-    flushing, activity = [], []
+def _flushes(report: Report) -> Found | None:
+    """Flushes are FLUSH_SHARE or more of a device's time; the device with most of it is named."""
+    found = []
     for device in upper_devices(report):
         parts = time_by_part(device.operations)
         ns, total_ns = parts["flush"], sum(parts.values())
         if device.flushes and device.flushes.requests and ns and ns >= FLUSH_SHARE * total_ns:
-            flushing.append((ns, total_ns, device.device, device.flushes))
-        depth = device.queue.high or device.queue
-        if span := depth.active_ns + depth.idle_ns:
-            activity.append((depth.active_ns / span, device.device))
-    if flushing:
-        ns, total_ns, name, flushes = max(flushing, key=lambda one: one[:3])
-        each = f"{flushes.bios_per_request:.3g}"
-        known = flushes.time.count
-        lasted = f" of {units.duration(flushes.time.mean)} on average" if known else ""
-        text = (
-            f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
-            f"time: {units.plural(flushes.requests, 'request')}{lasted}, "
-            f"with {each} waiting {'bio' if each == '1' else 'bios'} for each"
-        )
-        figures: dict[str, Any] = {
-            "device": name,
-            "share": round(ns / total_ns, 6),
-            "count": flushes.requests,
-            "bios_per_request": round(flushes.bios_per_request, 6),
-            "mean_ns": round(flushes.time.mean, 3) if known else None,
-        }
-        next_ = f"who calls fsync, and how often: {READING}, flush"
-        yield Sentence("flushes", text, next_, figures)
-    if activity and max(activity)[0] < ACTIVE_SHARE:
-        share, name = max(activity)
-        others = ", other devices for less" if len(activity) > 1 else ""
-        text = f"{name} had I/O in flight for {percent(share)} of the time{others}"
-        figures = {"device": name, "share": round(share, 6)}
-        yield Sentence("mostly-idle", text, "what the programs do between their I/Os", figures)
+            found.append((ns, total_ns, device.device, device.flushes))
+    if not found:
+        return None
+    ns, total_ns, name, flushes = max(found, key=lambda one: one[:3])
+    each = f"{flushes.bios_per_request:.3g}"
+    lasted = f" of {units.duration(flushes.time.mean)} on average" if flushes.time.count else ""
+    text = (
+        f"Flushes of {name} (fsync, FUA) are {percent(ns / total_ns)} of its I/O's "
+        f"time: {units.plural(flushes.requests, 'request')}{lasted}, "
+        f"with {each} waiting {'bio' if each == '1' else 'bios'} for each"
+    )
+    figures = {
+        "device": name,
+        "share": round(ns / total_ns, 6),
+        "count": flushes.requests,
+        "bios_per_request": round(flushes.bios_per_request, 6),
+        "mean_ns": round(flushes.time.mean, 3) if flushes.time.count else None,
+    }
+    return text, f"who calls fsync, and how often: {READING}, flush", figures
 
 
-def _tail(report: Report) -> Iterator[Sentence]:
+def _tail(report: Report) -> Found | None:
     """A few I/Os, far slower than the median, have TAIL_SHARE or more of an operation's time."""
     upper = {device.device for device in upper_devices(report)}
     for tail in report.tails:
@@ -464,8 +441,84 @@ def _tail(report: Report) -> Iterator[Sentence]:
             "beside_others_bytes": round(tail.beside_others, 3),
         }
         command = f"biotrail slow -d {tail.device} --op {tail.operation}"
-        yield Sentence("tail", text, f"{command}: what was ahead of the slowest", figures)
-        return
+        return text, f"{command}: what was ahead of the slowest", figures
+    return None
+
+
+def _tries(report: Report) -> Found | None:
+    """NOWAIT attempts failed, TRIES_SHARE or more of the number of bios."""
+    bios = report.total.bios
+    count, of = bios.counters["tries"], bios.ios
+    if not count or count < TRIES_SHARE * of:
+        return None
+    text = (
+        f"{units.plural(count, 'NOWAIT attempt')} failed at once (AGAIN) beside "
+        f"{units.plural(of, 'I/O')}"
+    )
+    figures = {"count": count, "of": of}
+    return text, f"nr_requests and the depth of io_uring; {READING}, Q2G", figures
+
+
+def _requeued(report: Report) -> Found | None:
+    """Drivers requeued REQUEUED_SHARE or more of the requests."""
+    requests = report.total.requests
+    count, of = requests.counters["requeues"], requests.ios
+    if not count or count < REQUEUED_SHARE * of:
+        return None
+    text = f"Drivers gave requests back {units.plural(count, 'time')}, of {units.count(of)} in all"
+    return text, f"{READING}, R2D", {"count": count, "of": of}
+
+
+def _split(report: Report) -> Found | None:
+    """SPLIT_SHARE or more of an operation's bios were split, and SPLIT_LEAST at least."""
+    found = [
+        (one.bios.counters["split"], device, one)
+        for device, one in upper_operations(report)
+        if one.bios.counters["split"] >= max(SPLIT_LEAST, SPLIT_SHARE * one.bios.ios)
+    ]
+    if not found:
+        return None
+    count, device, one = max(found, key=lambda each: each[0])
+    of, name = one.bios.ios, one.operation
+    text = f"{percent(count / of)} of {ios_text(name, device)} were split"
+    figures = {"device": device, "operation": name, **_counted(count, of)}
+    return text, f"max_sectors_kb; {READING}, Splits", figures
+
+
+def _idle(report: Report) -> Found | None:
+    """No device was active for ACTIVE_SHARE of the time."""
+    depths = [(device.queue.high or device.queue, device) for device in upper_devices(report)]
+    spans = [(one.active_ns, one.active_ns + one.idle_ns, device.device) for one, device in depths]
+    known = [(busy / whole, name) for busy, whole, name in spans if whole]
+    if not known or max(known)[0] >= ACTIVE_SHARE:
+        return None
+    share, name = max(known)
+    others = ", other devices for less" if len(known) > 1 else ""
+    text = f"{name} had I/O in flight for {percent(share)} of the time{others}"
+    figures = {"device": name, "share": round(share, 6)}
+    return text, "what the programs do between their I/Os", figures
+
+
+RULES: dict[str, Callable[[Report], Found | None]] = {
+    "no-io": _no_io,
+    "hangs": _hangs,
+    "waits": waits,
+    "blame": _blamed,
+    "held": _held,
+    "purpose": _purpose,
+    "main-part": _main_part,
+    "spread": _spread,
+    "failed": _failed,
+    "in-doubt": _doubtful,
+    "flushes": _flushes,
+    "tail": _tail,
+    "without-latency": _without,
+    "requeued": _requeued,
+    "split": _split,
+    "tries": _tries,
+    "mostly-idle": _idle,
+}
+"""Name of each rule → returns its finding or None; in the order of their sentences."""
 
 
 OF_WAITS = {"time", "wait"}
@@ -476,13 +529,20 @@ SHOWN = 3
 """Most sentences in text and on a page; the JSON has all."""
 
 
+@dataclass(frozen=True)
+class Sentence:
+    rule: str
+    text: str
+    next: str
+    figures: dict[str, Any]
+
+
 def verdict(report: Report | None) -> list[Sentence]:
     """Return the sentences of all rules that hold; the first may name an option to see more."""
     if report is None:
         return []
-    ruled = (_totals, _hangs, waits, _blamed, _held, _purpose, _time, _operations, _devices, _tail)
-    said = [one for rules in ruled for one in rules(report)]
-    said.sort(key=lambda one: RULES.index(one.rule))
+    found = ((name, find(report)) for name, find in RULES.items())
+    said = [Sentence(name, *told) for name, told in found if told is not None]
     if said and report.total.bios.ios and not OF_WAITS & {*report.path_parts}:
         said[0] = replace(said[0], next=f"{said[0].next}; {MORE}")
     return said

@@ -3,7 +3,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,15 +21,7 @@ from biotrail.text import units
 
 # Parts of an I/O's way through the block layer: their time in a report, their words.
 
-
-@dataclass(frozen=True)
-class Sentence:
-    rule: str
-    text: str
-    next: str
-    figures: dict[str, Any]
-
-
+Found = tuple[str, str, dict[str, Any]]
 BELOW_SHARE = 0.5
 """A device is below another if at least this share of its bios have a parent."""
 READING = "docs/reading.md"
@@ -187,18 +179,19 @@ _OF_NAME = {WAIT_REASON_NAMES[reason]: cause for reason, cause in _BY_REASON.ite
 _WRITE_BACK = {WAIT_REASON_NAMES[one] for one in (WaitReason.PAGE_WRITE, WaitReason.WRITE_BACK)}
 
 
-def waits(report: Report) -> Iterator[Sentence]:
+def waits(report: Report) -> Found | None:
     """A program's calls waited WAITED_OF_SPAN of the time, and WAITED_OF_CALLS of theirs.
 
     And one cause has CAUSE_SHARE of the calls' time.
     """
     found = [one for one in (_victim(report, each) for each in report.callers) if one]
-    if found:
-        others = [one.figures for one in found[1:]]
-        yield replace(found[0], figures={**found[0].figures, "others": others})
+    if not found:
+        return None
+    text, next_, figures = found[0]
+    return text, next_, {**figures, "others": [one for _, _, one in found[1:]]}
 
 
-def _victim(report: Report, caller: Caller) -> Sentence | None:
+def _victim(report: Report, caller: Caller) -> Found | None:
     """Return the sentence of the calls of one name of one process; None: they did not wait so."""
     causes = _causes(caller)
     call = caller.call
@@ -253,7 +246,7 @@ def _victim(report: Report, caller: Caller) -> Sentence | None:
         **(meanwhile if device else {}),
         **limit_figures,
     }
-    return Sentence("waits", text, next_, figures)
+    return text, next_, figures
 
 
 def _causes(caller: Caller) -> Counter[str]:

@@ -33,7 +33,6 @@ from biotrail.converters.events.tables import (
 )
 from biotrail.converters.lifecycles.operations import CLEARED, FLUSH
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
-from biotrail.recorder.schema import cgroup_paths
 from biotrail.recorder.schema.cgroup_paths import CgroupName
 from biotrail.recorder.schema.device_numbers import dev_text
 from biotrail.recorder.schema.errors import ConversionError
@@ -227,9 +226,8 @@ class ByCgroup(Key):
         """cgroup: path, None if not in the log. cgroup_id: 0 if not known."""
         one, names = self._ids.values[code], self.context.cgroup_names
         path, named = self.context.cgroups.get(one), names.name(one)
-        fields = {name: getattr(named, name) for name in cgroup_paths.FIELDS}
         kind = "not known" if path is None else named.kind
-        return {"cgroup": path, "cgroup_id": one, **fields, "cgroup_kind": kind}
+        return {"cgroup": path, "cgroup_id": one, **named.fields(), "cgroup_kind": kind}
 
 
 IDENTITIES: dict[str, tuple[tuple[str, ...], Callable[[CgroupName], str]]] = {

@@ -77,7 +77,7 @@ class Distribution:
         """Pickle the buckets that are not empty, for most are."""
         buckets, counts = self.rows()
         figures = self.sum, self.min, self.max
-        return Distribution.of_rows, (*figures, buckets.astype(np.int32), counts)
+        return _unpickled, (*figures, buckets.astype(np.int32), counts)
 
     @property
     def mean(self) -> float:
@@ -164,6 +164,11 @@ class Distribution:
         sums = np.zeros(last - first + 1, dtype=np.int64)
         np.add.at(sums, rows - first, self._counts[seen])
         return first, sums.tolist()
+
+
+def _unpickled(*row: Any) -> Distribution:
+    """A plain function is a name in each pickle; the class method would be looked up anew."""
+    return Distribution.of_rows(*row)
 
 
 Targets = Mapping[int, Distribution] | Sequence[Distribution]

@@ -22,11 +22,12 @@ from biotrail.converters.events.tables import (
     I64,
     NEVER,
     OP_MASK,
+    U32,
     Certainty,
     Lifecycles,
     RequestKind,
-    Requests,
     Stage,
+    Table,
 )
 from biotrail.converters.lifecycles.operations import operation_numbers, operations
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
@@ -221,15 +222,22 @@ class Flush(Mergeable):
 
 
 @dataclass
+class _Recent(Table):
+    """Flush requests for which bios of a later window may have waited, (n,) each."""
+
+    dev: U32
+    issue: I64
+    complete: I64
+    bios: I64
+
+
+@dataclass
 class Flushes:
     """Flush requests of all devices, window after window."""
 
     by_dev: dict[int, Flush] = field(default_factory=lambda: defaultdict(Flush))
     """dev_t → flushes; of devices with a flush request or a wait."""
-    _recent: Requests = field(default_factory=Requests.none)
-    """Those for which bios of a later window may have waited."""
-    _waiting: I64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Per request of `_recent` (n,): how many bios have waited for it so far."""
+    _recent: _Recent = field(default_factory=_Recent.none)
 
     def add(self, window: Lifecycles) -> None:
         """Add the window's flush requests, and its bios' waits for them.
@@ -247,8 +255,9 @@ class Flushes:
             mine, one = flushes.take(flushes.dev == dev), self.by_dev[dev]
             one.time.add((mine.complete - mine.issue)[~mine.doubtful])
             one.doubtful += int(mine.doubtful.sum())
-        known = self._recent = Requests.concatenate([self._recent, flushes])
-        self._waiting = np.append(self._waiting, np.zeros(len(flushes), np.int64))
+        none = np.zeros(len(flushes), dtype=np.int64)
+        fresh = _Recent(flushes.dev, flushes.issue, flushes.complete, none)
+        known = self._recent = _Recent.concatenate([self._recent, fresh])
         waits = stages.take(_IS_WAIT[stages.stage])
         waiting = (
             bios.dev[np.searchsorted(bios.number, waits.owner)] if len(waits) else bios.dev[:0]
@@ -261,17 +270,17 @@ class Flushes:
             matched = last[known.issue[last] >= begun]
             self.by_dev[dev].waits += len(at)
             self.by_dev[dev].unmatched += len(at) - len(matched)
-            np.add.at(self._waiting, matched, 1)
+            np.add.at(known.bios, matched, 1)
         self.retire(window.begin - LINGER_NS)
 
     def retire(self, before: int) -> None:
         """Count the flush requests that completed before (ns); FAR after the last window: all."""
         known, old = self._recent, self._recent.complete < before
-        for dev, bios in zip(known.dev[old].tolist(), self._waiting[old].tolist(), strict=True):
+        for dev, bios in zip(known.dev[old].tolist(), known.bios[old].tolist(), strict=True):
             device = self.by_dev[dev]
             device.requests += 1
             device.shared[bios] += 1
-        self._recent, self._waiting = known.take(~old), self._waiting[~old]
+        self._recent = known.take(~old)
 
 
 @dataclass

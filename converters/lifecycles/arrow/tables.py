@@ -130,9 +130,10 @@ def _driver_columns(steps: DriverSteps, _context: Context) -> Columns:
     Null: the driver is none of DRIVERS, a time is not known, the counts of a driver that is not
     SCSI, and the queue's head and tail of one that is not NVMe or whose answer was not recorded.
     """
-    names = pa.array([name or None for name in DRIVERS], pa.string())
+    # (A dictionary with a null in it cannot be written as Parquet in several files.)
+    names = pa.array(DRIVERS, pa.string())
     number = np.minimum(steps.driver, len(DRIVERS) - 1).astype(np.int32)
-    other = steps.driver >= len(DRIVERS)
+    other = (steps.driver == 0) | (steps.driver >= len(DRIVERS))
     scsi = steps.driver == _SCSI
     queue = (steps.driver == _NVME) & (steps.answered != NEVER)
     return {

@@ -126,9 +126,13 @@ class SiteRing(EntryRing):
 class SiteProbes(Probes):
     """Base of what records sites.
 
-    A subclass adds its programs and what attaches them to `_programs` and `_links`. Nothing is
+    A subclass has attach(), programs(), backend_facts(), and what open() calls: _look_up(), _fill()
+    and _loaded(). It adds its programs and what attaches them to `_programs` and `_links`. It
+    records neither files nor the path, and stacks of followed objects alone. Nothing is
     pinned, so the kernel detaches and frees everything when the process ends, however it ends.
     """
+
+    backend = "core"
 
     def __init__(
         self,

@@ -229,7 +229,10 @@ class FollowProbes(SiteProbes):
         return view
 
     def attach(self) -> None:
-        """Attach functions and tracepoints, then let lives begin. Raises ProbeError."""
+        """Attach functions and tracepoints, then let lives begin. Raises ProbeError.
+
+        Sets in `plan` what the kernel refused.
+        """
         bpf = self._opened()
         if self._cgroups is not None:
             self._cgroups.attach()
@@ -337,32 +340,41 @@ class FollowProbes(SiteProbes):
                 shared[role] = self._load_for(role, roles[role], place)
         with Descriptors() as modules:
             for site in sites:
-                name, module = site.taking.name, site.taking.module
-                made: dict[str, int] = {}
                 try:
-                    with Descriptors() as programs, Descriptors() as links:
-                        for role, template in roles.items():
-                            if (program := shared.get(role)) is None:
-                                program = programs.add(self._clone(template, role, site, modules))
-                                made[role] = program
-                            if self._way.name == "fentry":
-                                links.add(attaching.typed(program))
-                                continue
-                            attaching.kprobe(
-                                links,
-                                f"{module}:{name}" if module else name,
-                                program,
-                                returns=role == "return",
-                                cookie=cookie(site, Role.ENTRY) if shared else None,
-                            )
-                        self._programs.enter_context(programs.pop_all())
-                        self._links.enter_context(links.pop_all())
+                    self._attach_one(site, roles, shared, modules)
                 except (OSError, RefusedError) as error:
                     self._refuse(site, error)
-                    continue
-                for role, program in made.items():
-                    self.function_programs.setdefault(role, []).append(program)
-                self.functions.add(site.index)
+
+    def _attach_one(
+        self,
+        site: PlannedSite,
+        roles: dict[str, Template],
+        shared: dict[str, int],
+        modules: Descriptors,
+    ) -> None:
+        name, module = site.taking.name, site.taking.module
+        made = {}
+        with Descriptors() as programs, Descriptors() as links:
+            for role, template in roles.items():
+                program = shared.get(role)
+                if program is None:
+                    program = programs.add(self._clone(template, role, site, modules))
+                    made[role] = program
+                if self._way.name == "fentry":
+                    links.add(attaching.typed(program))
+                else:
+                    attaching.kprobe(
+                        links,
+                        f"{module}:{name}" if module else name,
+                        program,
+                        returns=role == "return",
+                        cookie=cookie(site, Role.ENTRY) if shared else None,
+                    )
+            self._programs.enter_context(programs.pop_all())
+            self._links.enter_context(links.pop_all())
+        for role, program in made.items():
+            self.function_programs.setdefault(role, []).append(program)
+        self.functions.add(site.index)
 
     def _clone(self, template: Template, role: str, site: PlannedSite, modules: Descriptors) -> int:
         """Load a function's own program for its entry or return."""

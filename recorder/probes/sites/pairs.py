@@ -327,7 +327,8 @@ class PairProbes(SiteProbes):
     def attach(self) -> None:
         """Attach the programs, of each pair the begins first.
 
-        So no end is recorded without its begin, but of those that began before. Raises ProbeError.
+        So no end is recorded without its begin, but of those that began before. Raises ProbeError:
+        the kernel refuses; detach() or close() detaches those before it.
         """
         self._opened()
         if self._cgroups is not None:

@@ -20,8 +20,7 @@ from biotrail.recorder.schema.kernel_names import FLAGS
 from biotrail.recorder.schema.records import Q_FLAG_SWAP, Kind
 from biotrail.text.blame import without_them
 from biotrail.text.report import verdict
-from biotrail.text.report.verdict import MORE, RULES
-from biotrail.text.report.verdict_waits import Sentence
+from biotrail.text.report.verdict import MORE, RULES, Sentence
 from tests.scenarios import cases
 from tests.scenarios.tools import events_of
 from tests.support import blame_logs, captures

@@ -27,8 +27,10 @@ from tests.scenarios.tools import Scenario, Tables, events_of, run
 from tests.support import blktrace_records as blktrace
 from tests.support import captures, cut_logs
 from tests.support.captures import Event
+from tests.support.cli_runner import Cli
 from tests.support.cut_logs import MS, Io, S
 from tests.support.log_samples import pipe_of
+from tests.support.paths import ROOT
 from tests.support.record_rings import record, ring
 
 BASE = captures.BASE_NS
@@ -306,6 +308,12 @@ def rows(table: Table, names: tuple[str, ...]) -> list[tuple[int, ...]]:
 
 BIO_FACTS = ("queue", "sector", "bytes", "opf", "dev", "part", "getrq", "merge", "insert", "issue")
 BIO_ENDS = ("complete", "fragments", "requests", "requeues", "status", "done_bytes", "certainty")
+
+
+def test_a_part_of_a_log_whose_last_time_is_damaged(cli: Cli) -> None:
+    # GIVEN a log that says it ends beyond 63 bits of ns  WHEN a part of it is read  THEN it is
+    log = ROOT / "tests/fuzz/corpus/log/crash-damaged-window-past-63-bits"
+    assert cli("report", "--from", "1s", log).status == 0
 
 
 @pytest.mark.parametrize("name", FILES)

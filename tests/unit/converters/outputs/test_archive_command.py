@@ -20,7 +20,7 @@ from biotrail.converters.inputs.parquet.source import ArchiveSource
 from biotrail.converters.outputs.parquet import archive, tables
 from biotrail.converters.outputs.parquet.tables import Partitions
 from biotrail.converters.pipeline import Trace
-from tests.support import captures, log_samples
+from tests.support import captures, driver_logs, log_samples
 from tests.support.blktrace_records import READ, Q, record, write_set
 from tests.support.cli_runner import Cli
 from tests.support.paths import ROOT, SAMPLE
@@ -131,6 +131,15 @@ def test_recordings_of_one_name_do_not_replace_each_other(cli: Cli, tmp_path: Pa
         assert (done.status, "rename one of them" in done.err) == (1, True)
         assert all(str(path) in done.err for path in sets)
         assert not data.exists()
+
+
+def test_a_dataset_has_the_steps_of_drivers(cli: Cli, tmp_path: Path) -> None:
+    # GIVEN a log of several drivers, and of none  WHEN it is archived as a dataset
+    path, target = driver_logs.sample().write(tmp_path / "log.biotrail"), tmp_path / "data"
+    assert cli("archive", "-o", target, path).status == 0
+    # THEN each request has its driver
+    drivers = pq.read_table(target / "requests", columns=["driver"])["driver"]
+    assert drivers.to_pylist() == ["nvme", "scsi", "loop", None]
 
 
 def test_which_tables_and_directories_archives_take(cli: Cli, tmp_path: Path) -> None:
