@@ -260,8 +260,13 @@ def _groups(
     return Table([*columns_of(heads), *_WORK, *TIMES], rows)
 
 
+def _named(stretch: Stretch) -> dict[tuple[object, ...], GroupReport]:
+    """Return each device's operations by name; one that left and came again is its last self."""
+    return {tuple(one.bios.name.values()): one.bios for one in stretch.operations}
+
+
 def _operations(snapshot: Snapshot) -> Table:
-    now, minute = ([one.bios for one in of.operations] for of in (snapshot.now, snapshot.minute))
+    now, minute = (_named(of).values() for of in (snapshot.now, snapshot.minute))
     return _groups("Q to C < | <", _FIELDS, now, [bios for bios in minute if bios.ios])
 
 
@@ -271,15 +276,15 @@ def _processes(snapshot: Snapshot) -> Table:
 
 
 def _stages(snapshot: Snapshot) -> Table:
-    now = {tuple(one.bios.name.values()): one.bios.stages for one in snapshot.now.operations}
+    now = _named(snapshot.now)
     rows = []
-    for one in snapshot.minute.operations:
-        newest = {s.stage: s.time for s in now.get(tuple(one.bios.name.values()), ())}
-        stages = sorted(one.bios.stages, key=lambda s: -s.share)
+    for name, one in _named(snapshot.minute).items():
+        newest = {s.stage: s.time for s in now[name].stages} if name in now else {}
+        stages = sorted(one.stages, key=lambda s: -s.share)
         for stage in stages:
             share = units.percent(stage.share, 0)
             found = times(newest.get(stage.stage), stage.time)
-            rows.append([*name_cells(one.bios, _FIELDS), stage.stage, share, *found])
+            rows.append([*name_cells(one, _FIELDS), stage.stage, share, *found])
     columns = [*columns_of("stages < | < | < | share 1 min"), *TIMES]
     return Table(columns, rows, 2, 2 * PLAIN_ROWS)
 

@@ -171,7 +171,8 @@ class _Converter:
         if path is not None:
             self._tree.name_processes(window.tasks)
             self._path = self._path or self._path_maker()
-        if self._sites is None and (tables is not None or follows(self.context.header)):
+        met = self._lives is not None and self._lives.tally.hits > 0  # in an earlier part
+        if self._sites is None and (tables is not None or met or follows(self.context.header)):
             from biotrail.converters.outputs.perfetto import sites
 
             drawing, identity = self._drawing, self._identity

@@ -205,6 +205,10 @@ def test_the_text_has_the_figures(height: int | None) -> None:
     assert "loop1" in said and "D2C" in said and "demo-" in said
     assert "CANNOT KEEP UP: 3 s" in said and "5 s behind" in said
     assert height is None or len(said.splitlines()) <= max(height, 40)
+    # WHEN a device has left and come again, by another number  THEN its operations have one row
+    for stretch in (snapshot.now, snapshot.minute):
+        stretch.operations += stretch.operations
+    assert drawn(snapshot, height) == said
 
 
 @pytest.mark.usefixtures("patient")
