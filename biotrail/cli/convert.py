@@ -14,7 +14,7 @@ from biotrail.cli.converting.perfetto import LEAST_PART, Result, open_lines, win
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Cut, Opened, Times, cut_of, cut_options, opened
 from biotrail.cli.options.ending import terminated_as_interrupted
-from biotrail.cli.options.gathering import added, flag, gathered, option
+from biotrail.cli.options.gathering import added, flag, gathered, member, option
 from biotrail.cli.options.guests import GuestOf, guest_options
 from biotrail.cli.options.opening import Reading, reading_options
 from biotrail.cli.options.recordings import (
@@ -114,25 +114,17 @@ def _to_blktrace(trace: Trace, target: str, force: bool) -> Result:
 class DrawingOptions(Options):
     """Options of `convert` by which a trace is drawn."""
 
-    detail: Detail = option(
+    detail: Detail = member(
         "--detail",
-        usual=Detail.STANDARD,
-        type=click.Choice([str(detail) for detail in Detail]),
-        default=str(Detail.STANDARD),
-        show_default=True,
-        callback=lambda _context, _option, value: Detail(value),
-        help="What a Perfetto trace holds. full: everything; standard: everything of the slowest "
+        Detail.STANDARD,
+        "What a Perfetto trace holds. full: everything; standard: everything of the slowest "
         "I/Os, of others no arguments; stages: no arguments and no requests; bios: no stages "
         "either.",
     )
-    colour: Colour = option(
+    colour: Colour = member(
         "--colour",
-        usual=Colour.AUTO,
-        type=click.Choice([str(colour) for colour in Colour]),
-        default=str(Colour.AUTO),
-        show_default=True,
-        callback=lambda _context, _option, value: Colour(value),
-        help="Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
+        Colour.AUTO,
+        "Colours of a Perfetto trace: by operation; by family (a bio, its requests, and their "
         "I/O on lower devices); auto: by operation, but by family where I/O passes through stacked "
         "devices.",
     )

@@ -41,7 +41,6 @@ LOGS = {
 _CRAFTED_BYTES = 6000
 """Of each log that asks for more work than its size should cost."""
 _PRINTED = ("loop1.txt", "vda.txt", "zram1.txt", "vda.summary.txt")
-_COLUMNS = re.compile(rb" *(\S+) +(\d+) +(\d+) +(\S+) +(\d+) +([QGIDC]) +(\S+) (\d+) \+ (\d+)")
 _CTF_HEAD = 37
 """Bytes of a metadata packet's head, in which its lengths are in bits."""
 _FORMS = b"""\

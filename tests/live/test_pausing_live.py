@@ -128,7 +128,7 @@ def test_the_suspect_stands_when_the_log_says_so(
     queue = np.sort(log.bios.queue)
     last = int(queue[0])
     for begin, end in periods:
-        assert 200_000_000 < end - begin < 5_000_000_000  # 500 ms, but for busy CPUs
+        assert 200_000_000 < end - begin < 1_000_000_000
         assert np.count_nonzero((queue > begin + SETTLES_NS) & (queue < end)) == 0
         assert np.count_nonzero((queue > last) & (queue < begin)) > 0
         last = end

@@ -4,6 +4,7 @@
 import functools
 from collections.abc import Callable, Collection
 from dataclasses import MISSING, field, fields
+from enum import StrEnum
 from typing import Any
 
 import click
@@ -22,6 +23,20 @@ def option(*words: str, usual: Any = None, **attributes: Any) -> Any:
     if usual is None:
         usual = attributes.get("default", () if attributes.get("multiple") else None)
     return field(default=usual, metadata={_OPTION: decorator_of}, kw_only=True)
+
+
+def member(name: str, usual: StrEnum, text: str) -> Any:
+    """Return a dataclass field that is a member of an enum: its option, the usual one, its help."""
+    kind = type(usual)
+    return option(
+        name,
+        usual=usual,
+        type=click.Choice([str(one) for one in kind]),
+        default=str(usual),
+        show_default=True,
+        callback=lambda _context, _option, value: kind(value),
+        help=text,
+    )
 
 
 def flag(*words: str) -> Any:
