@@ -160,13 +160,14 @@ class Truth(Recorded):
     def _inserted(self, piece: Bio, merge: int) -> list[int]:
         """When the request that a bio joined at `merge` was last inserted, as the log may tell it.
 
-        Where the end of a part of it was not recorded since, it may seem to be another one.
+        Where the end of a part of it, or that it was requeued, was not recorded since, it may seem
+        to be another one.
         """
         other = False
         records = piece.requests[0].records
-        before = [r for r in records if r.letter in "IC" and ns(r.ts) < merge]
+        before = [r for r in records if r.letter in "ICR" and ns(r.ts) < merge]
         for r in sorted(before, key=lambda r: r.order, reverse=True):
-            if r.letter == "C" and r not in self.recorded:
+            if r.letter in "CR" and r not in self.recorded:
                 other = True
             if r.letter == "I" and r in self.recorded:
                 return [ns(r.ts), NEVER] if other else [ns(r.ts)]
