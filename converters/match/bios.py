@@ -179,7 +179,8 @@ def on_split(m: Machine) -> None:
     if parent:
         b: Bio = bio_here(m, parent, PARENT, NULL, 0)
         front.parent = b
-        b.has_fronts = True
+        if not b.first_front:
+            b.first_front = front
         b.fronts_size += m.size
         link_bios(b, front)
 

@@ -271,7 +271,7 @@ def find_facts(b: Bio) -> None:
     if piece.number < 0:
         piece = cython.address(b.born)
     b.piece = piece[0]
-    if unsent and b.has_fronts and b.piece_bytes >= 0:
+    if unsent and b.first_front and b.piece_bytes >= 0:
         b.piece_bytes = max(b.piece_bytes - b.fronts_size, 0)
         b.shift = cython.cast(uint64, b.fronts_size >> 9)
     b.piece_begin = (b.piece.sector & LOW_63) + b.shift

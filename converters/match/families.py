@@ -207,7 +207,7 @@ def bio_over(m: Machine, b: Bio) -> int64:
         return OPEN  # which request it is in, a D has yet to tell
     if b.issue < 0 and r.issue.number >= 0 and not r.open_ended:
         return OPEN  # its request's whole chain leaves it out: it has ended, by when is to be seen
-    if r.again >= 0 and r.complete.number < 0 and (b.has_fronts or b.candidates):
+    if r.again >= 0 and r.complete.number < 0 and (b.first_front or b.candidates):
         return OPEN  # likewise
     flags: uint32 = b.born.opf & (m.preflush | m.fua)
     if b.queue.number < 0 and b.front.number < 0 and b.remap.number < 0:
@@ -468,7 +468,8 @@ def flown(b: Bio, ts: int64) -> bint:
         return True
     last: int64 = b.told.ts
     if b.request and b.request.complete.number >= 0:
-        ended = True
+        if not b.request.in_driver and not b.request.requeued:  # it was more than a part
+            ended = True
         last = max(last, b.request.told.ts)
     return ended and last < ts
 
@@ -562,6 +563,8 @@ def offer_chain(m: Machine, r: Request) -> None:
             continue
         if ((b.told.opf ^ m.opf) & 0xFF) != 0 and m.on["chains/same-operation"]:
             continue
+        if b.again >= 0 and m.on["chains/address-reused"]:
+            continue
         offer = cython.cast(Offer, allocate(1, size_of(Offer)))
         offer.request = r
         offer.at = r.told
@@ -576,9 +579,10 @@ def find_page(m: Machine, b: Bio) -> None:
         return
     entry: Entry = entry_of(m, m.pages, b.page, 0)
     above: Bio = cython.cast(Bio, entry.what)
-    # Pages are used again within the settle time: linked by that alone, all bios that had one would
-    # be one family, which never ends.
-    if above and not flown(above, m.ts - m.settle_ns):
+    carrier: Bio = above.first_front if above and above.first_front else above
+    # Pages are used again: linked by that alone, all bios that had one would be one family, which
+    # never ends.
+    if above and not flown(carrier, m.ts) and above.again < 0 and above.last_ended.number < 0:
         if stands_on(above.device, m.device.dev) or not m.on["loops/directly-below"]:
             b.above = above
             link_bios(b, above)

@@ -241,7 +241,8 @@ class Bio(Life):
     """Of its first event before a D that names one."""
     parent: "Bio"
     """It was split from."""
-    has_fronts: bint
+    first_front: "Bio"
+    """The first piece that X split off it, with its first page."""
     fronts_size: int64
     """Bytes that X split off."""
     candidates: "Link"

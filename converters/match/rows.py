@@ -282,7 +282,7 @@ def write_bio(m: Machine, b: Bio) -> None:
     request_based: bint = device.requests_since < (end if end >= 0 else b.born.number)
     queue: int64 = time_of(cython.address(b.queue))
     certainty = bio_certainty(m, b, final, sureness, complete, issue, merge, lost)
-    if own_end.number >= 0 and request_based and b.has_fronts and certainty < AMBIGUOUS:
+    if own_end.number >= 0 and request_based and b.first_front and certainty < AMBIGUOUS:
         if fronts_elsewhere(m, b):
             certainty = LOST
     gone: int64 = NEVER

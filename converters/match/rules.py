@@ -573,6 +573,12 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "a request takes in only bios of its operation (blk_rq_merge_ok)",
             "case",
         ),
+        Rule(
+            "address-reused",
+            "its address has not begun another bio since",
+            "a bio's address is free after bio_endio alone",
+            "ordinary 1507888",
+        ),
     ),
     "chain refusals": (
         Rule(
@@ -599,7 +605,7 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "issued",
             "its request was issued",
             "the loop driver submits below when it is given a request (loop_queue_rq, lo_rw_aio)",
-            "seed 33812",
+            "seed 3000177",
         ),
         Rule(
             "issued-before",
@@ -611,14 +617,14 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "not-ended",
             "it has not ended by then",
             "the request ends when its lower I/O has (lo_rw_aio_complete)",
-            "seed 21788",
+            "seed 3000840",
         ),
         Rule(
             "not-completed-in-part",
             "no `R` or `D` that begins behind it, or new request at its request's address, "
             "shows that it has completed by then",
             "its `C` was not recorded",
-            "seed 91887",
+            "case",
         ),
         Rule(
             "same-operation",
