@@ -60,6 +60,7 @@ RECORDINGS = [
     *("ftrace/lossy.dat", "ftrace/since-4.11.txt", "ftrace/small.dat", "perf/ext4-on-loop.data"),
     *("perfetto/ext4-on-loop.pftrace", "stacked/lvmdisk.txt"),
 ]
+ONCE_BY_WINDOWS = (1500092, 1502633, 1505994, 1506994, 1507888)
 SAME = ("queue", "issue", "complete", "certainty")
 LOGS = ["calls/ext4-on-loop", "kernels/5.10", "kernels/6.12", "kernels/7.2"]
 
@@ -78,6 +79,7 @@ def test_what_is_not_marked_of_a_history_is_true(seed: int) -> None:
     ("associate", "kind", "seed"),
     [
         *itertools.product(["identity"], KINDS, FEW),
+        *itertools.product(["identity"], ["ordinary"], ONCE_BY_WINDOWS),
         *itertools.product(["intervals"], INTERVAL_KINDS, FEW_WITHOUT),
     ],
 )
