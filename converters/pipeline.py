@@ -36,7 +36,7 @@ from biotrail.converters.lifecycles.own_io import (
 )
 from biotrail.converters.lifecycles.result import Result
 from biotrail.converters.match.tables import Matcher
-from biotrail.converters.sites.tables import follows, late_events, site_tables
+from biotrail.converters.sites.tables import follows, site_tables
 from biotrail.recorder.schema.records import Q_FLAG_OWN, Kind
 
 if TYPE_CHECKING:
@@ -183,7 +183,8 @@ class Trace:
             self._apply_notes()
             read_to = max(read_to, part.complete_to)
             parts.append(part.events)
-            self.account.late += late_events(part.events, complete_to)
+            late = part.events.take(slice(None, int(np.searchsorted(part.events.ts, complete_to))))
+            self.account.late += len(late) - len(late.rows(Kind.HIT))  # hits come late
             waiting += len(part.events)
             if on_progress is not None:
                 on_progress(part.offset)

@@ -172,7 +172,7 @@ class Machine:
     ran_out: bint  # of memory: a task was given up halfway, and nothing more can be asked
 
     def __cinit__(self, facts: Any) -> None:
-        """facts: what the log's header says, by name; see `tables.facts_of`."""
+        """facts: what the log's header says, by name; see `tables.Matcher`."""
         at: int64
         mask: bytes = facts["mask"]
         for at in range(len(mask)):

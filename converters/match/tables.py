@@ -136,7 +136,26 @@ class Matcher:
         self._begin, self._tells_events = begin, tells_events
         self._first_counted = FAR
         self._kept = Events.empty()
-        facts = facts_of(context, by_intervals=by_intervals, tells_events=tells_events)
+        numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
+        facts = {
+            "mask": bytes(name not in rules.OFF for name in rules.RULES),
+            "dtypes": [np.dtype(list(columns.items()), align=True) for columns in TABLES],
+            "zone_append": context.op_number("zone_append"),
+            "discard": context.op_number("discard"),
+            "write": context.op_number("write"),
+            "flush": context.op_number("flush"),
+            "passthrough": sum({1 << n for n in numbers if n >= 0}),
+            "by_path": context.flag_mask("DRV"),  # REQ_NVME_MPATH
+            "preflush": context.flag_mask("PREFLUSH"),
+            "fua": context.flag_mask("FUA"),
+            "counts_losses": context.counts_losses,
+            "notes_events": True,
+            "tells_events": tells_events,
+            "tells_lives": follows(context.header),
+            "by_intervals": by_intervals,
+            "bios_end_by_c": context.header.get("backend") == "blktrace",
+            "records_bios": context.records_bios,
+        }
         self._machine = machine.Machine(facts)
 
     def build(self, fresh: Events, *, settle_ns: int, before: int | None) -> Result:
@@ -147,7 +166,18 @@ class Matcher:
         rows are written.
         """
         context = self._context
-        self._machine.know(device_facts(context))
+        devices = {  # all that the log has named so far
+            dev: (
+                [context.disk_of(lower) for lower in context.lower_devices(dev)],
+                entry["disk"] if entry.get("disk", dev) != dev else NEVER,
+                NEVER if entry.get("start") is None else entry["start"],
+                (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
+                entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
+                entry.get("queue", {}).get("nr_hw_queues") == 1,
+            )
+            for dev, entry in context.devices.items()
+        }
+        self._machine.know(devices)
         cut = int(np.searchsorted(fresh.ts, self._begin))
         counted = fresh
         if cut:
@@ -274,30 +304,6 @@ class Matcher:
         )
 
 
-def facts_of(context: Context, *, by_intervals: bool, tells_events: bool) -> dict[str, Any]:
-    """Return what the machine needs to know of a log's header, and of who asks."""
-    numbers = [context.op_number(name) for name in sorted(PASSTHROUGH_OPS)]
-    return {
-        "mask": bytes(name not in rules.OFF for name in rules.RULES),
-        "dtypes": [np.dtype(list(columns.items()), align=True) for columns in TABLES],
-        "zone_append": context.op_number("zone_append"),
-        "discard": context.op_number("discard"),
-        "write": context.op_number("write"),
-        "flush": context.op_number("flush"),
-        "passthrough": sum({1 << n for n in numbers if n >= 0}),
-        "by_path": context.flag_mask("DRV"),  # REQ_NVME_MPATH
-        "preflush": context.flag_mask("PREFLUSH"),
-        "fua": context.flag_mask("FUA"),
-        "counts_losses": context.counts_losses,
-        "notes_events": True,
-        "tells_events": tells_events,
-        "tells_lives": follows(context.header),
-        "by_intervals": by_intervals,
-        "bios_end_by_c": context.header.get("backend") == "blktrace",
-        "records_bios": context.records_bios,
-    }
-
-
 def _asked(rows: Rows) -> I64:
     """Return the numbers of the events that tables of the path are made of: A, Q and last C."""
     first = rows.bios.number[rows.bios.number < FIRST_UNRECORDED]
@@ -308,18 +314,3 @@ def _places(events: Events, numbers: I64) -> I64:
     """Return the row of each event, by number; -1: it is not there. events: sorted by number."""
     row, known = rows_of(events.number, numbers)
     return np.where(known, row, -1)
-
-
-def device_facts(context: Context) -> dict[int, tuple[list[int], int, int, bool, bool, bool]]:
-    """Return what `Machine.know` takes, of all devices that the log has named so far."""
-    return {
-        dev: (
-            [context.disk_of(lower) for lower in context.lower_devices(dev)],
-            entry["disk"] if entry.get("disk", dev) != dev else NEVER,
-            NEVER if entry.get("start") is None else entry["start"],
-            (entry.get("md") or {}).get("level") in _PARITY_LEVELS,
-            entry.get("kind") == "loop" or "nr_hw_queues" in entry.get("queue", {}),
-            entry.get("queue", {}).get("nr_hw_queues") == 1,
-        )
-        for dev, entry in context.devices.items()
-    }

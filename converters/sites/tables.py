@@ -35,12 +35,6 @@ HitRows = NDArray[np.void]
 """Rows of HIT, shape (n,), in order of time."""
 
 
-def late_events(events: Events, complete_to: int) -> int:
-    """Return how many events are from before `complete_to` (ns), without hits, which come late."""
-    late = events.take(slice(None, int(np.searchsorted(events.ts, complete_to))))
-    return len(late) - len(late.rows(Kind.HIT))
-
-
 def site_tables(events: Events, tasks: TaskNames) -> SiteTables | None:
     """Return a window's PAIR and HIT records, each complete in itself; None if it has none."""
     if not len(events.rows(*_SITE_KINDS)):
