@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,10 +152,9 @@ class Online:
             del bases.of_stretch[old]
         kinds = distinct_values(ios.kind)[0].tolist()
         learner.update(bases, kinds)
-        for kind in kinds:
-            for part in (QUEUE, DEVICE):
-                if before := bases.of_stretch.get((kind, now - 1, part)):
-                    bases.of_stretch.setdefault((kind, now, part), before)
+        for kind, part in product(kinds, (QUEUE, DEVICE)):
+            if before := bases.of_stretch.get((kind, now - 1, part)):
+                bases.of_stretch.setdefault((kind, now, part), before)
         return bases
 
 
@@ -175,8 +175,9 @@ class Timeline:
 
     def __init__(self, context: Context) -> None:
         self._online = Online(context, OWNER)
-        self._slow: dict[int, tuple[int, list[tuple[str, int]]]] = {}
-        """Number of a bio → Q2C, (who, ns)."""
+        self.slow: dict[int, tuple[int, list[tuple[str, int]]]] = {}
+        """Number of a bio, of the MOST_SLOW slowest of lowest devices → Q2C, (culprit, ns), the
+        most first."""
         self._steps = Steps(STEP_NS, MOST_STEPS)
         self._waiting: dict[str, Counter[int]] = {}
         """Victim → step → ns that its I/Os waited for others."""
@@ -187,10 +188,6 @@ class Timeline:
             yield window
             del window  # not kept while the next is made
         self._add(self._online.add(None)[1])
-
-    def behind(self, number: int) -> list[tuple[str, int]]:
-        """(culprit, ns), the most first; of the MOST_SLOW slowest I/Os of lowest devices."""
-        return self._slow.get(number, (0, []))[1]
 
     def waiting(self) -> Iterator[tuple[str, I64, NDArray[np.float64]]]:
         """Yield (victim, times, how many of its I/Os waited for others from then on)."""
@@ -210,8 +207,8 @@ class Timeline:
             own = names.own[one.row] != 0
             behind = np.where(own, 0, one.cells[:, : len(names.slots)])
             latency = ios.complete - ios.queue
-            least = min((ns for ns, _ in self._slow.values()), default=-1)
-            full = len(self._slow) >= MOST_SLOW
+            least = min((ns for ns, _ in self.slow.values()), default=-1)
+            full = len(self.slow) >= MOST_SLOW
             for row in np.argsort(-latency, kind="stable")[:MOST_SLOW].tolist():
                 if full and latency[row] <= least:
                     break
@@ -220,9 +217,9 @@ class Timeline:
                     who[names.slots[slot][1]] += int(behind[row, slot])
                 if (unknown := int(one.cells[row, -1])) > 0:
                     who[UNKNOWN] += unknown
-                self._slow[int(ios.number[row])] = int(latency[row]), who.most_common()
-            if len(self._slow) > MOST_SLOW:
-                self._slow = dict(nlargest(MOST_SLOW, self._slow.items(), key=lambda io: io[1][0]))
+                self.slow[int(ios.number[row])] = int(latency[row]), who.most_common()
+            if len(self.slow) > MOST_SLOW:
+                self.slow = dict(nlargest(MOST_SLOW, self.slow.items(), key=lambda io: io[1][0]))
             # The time that each I/O waited for others is spread evenly from its Q to its C.
             ns = behind.sum(axis=1)
             some = (ns != 0) & (ios.complete > ios.queue)

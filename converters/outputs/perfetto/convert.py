@@ -178,8 +178,8 @@ class _Converter:
             drawing, identity = self._drawing, self._identity
             self._sites = sites.SiteMaker(drawing, identity, self._tree, self._lives)
         bios, requests = maker.bios(window), maker.requests(window)
-        open_bios = maker.in_flight(BIO, window.open_bios)
-        open_requests = maker.in_flight(REQUEST, window.open_requests)
+        open_bios, *_ = maker.begin(BIO, window.open_bios)
+        open_requests, *_ = maker.begin(REQUEST, window.open_requests)
         losses = maker.losses(window.loss)
         self._flights.add(window)
         slowest, shown = self._slowest.add(bios, window)

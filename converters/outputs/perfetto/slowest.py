@@ -160,10 +160,9 @@ def slow_packets(
         if flows is not None:
             event.flow_ids.append(int(flows.ids(Arrow.SLOWEST, np.array([one.number]))[0]))
         add_facts(event, {**one.facts, "host": host})
-        behind = [] if blame is None else blame.behind(one.number)[:_CULPRITS]
-        if behind:
+        if blame is not None and (behind := blame.slow.get(one.number, (0, []))[1]):
             told = event.debug_annotations.add(name="behind").array_values
-            for culprit, ns in behind:
+            for culprit, ns in behind[:_CULPRITS]:
                 entries = told.add().dict_entries
                 entries.add(name="culprit", string_value=shown(culprit))
                 entries.add(name="wait_ns", uint_value=ns)

@@ -396,7 +396,7 @@ def test_what_is_kept_of_the_slowest_is_bounded(tmp_path: Path) -> None:
     ios = [Io("app", t * 10 * MS, t * 10 * MS, t * 10 * MS + MS + t) for t in range(600)]
     found = taken_in(blame_logs.write(tmp_path / "a.biotrail", ios), 100)
     # WHEN it is taken in / THEN the slowest are kept
-    kept = sorted(latency for latency, _ in found._slow.values())
+    kept = sorted(latency for latency, _ in found.slow.values())
     assert kept == [MS + t for t in range(600 - online.MOST_SLOW, 600)]
 
 
