@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from biotrail.cli.converting.perfetto import Result, blamed, open_lines, written
+from biotrail.cli.converting.perfetto import Result, open_lines, written
 from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
@@ -132,14 +132,13 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, options: Options) -> Perfetto
         place = replace(placed, sequences=total.sequences, families=total.families)
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
-            windows, blame = blamed(windows, trace, options)
             part = perfetto.convert(
                 windows,
                 trace.context,
                 out,
                 stacks=trace.stacks,
                 place=place,
-                blame=blame,
+                blame=True,
                 options=options,
             )
         total.sequences += part.sequences

@@ -7,7 +7,7 @@ knows and this cannot: bases of I/O that is still to come, requests that last lo
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import product
@@ -171,7 +171,7 @@ MOST_STEPS = 2000
 
 
 class Timeline:
-    """Takes in windows while they are drawn."""
+    """Who slowed the slowest I/Os, and how much waits for others, of windows as they are drawn."""
 
     def __init__(self, context: Context) -> None:
         self._online = Online(context, OWNER)
@@ -181,13 +181,6 @@ class Timeline:
         self._steps = Steps(STEP_NS, MOST_STEPS)
         self._waiting: dict[str, Counter[int]] = {}
         """Victim → step → ns that its I/Os waited for others."""
-
-    def watching(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        for window in windows:
-            self._add(self._online.add(window)[1])
-            yield window
-            del window  # not kept while the next is made
-        self._add(self._online.add(None)[1])
 
     def waiting(self) -> Iterator[tuple[str, I64, NDArray[np.float64]]]:
         """Yield (victim, times, how many of its I/Os waited for others from then on)."""
@@ -201,8 +194,9 @@ class Timeline:
             if len(steps):
                 yield name, steps * width, values
 
-    def _add(self, settled: list[Cells]) -> None:
-        for one in settled:
+    def add(self, window: Lifecycles | None) -> None:
+        """Take in the log's next window; None: after the last one."""
+        for one in self._online.add(window)[1]:
             names, ios = one.names, one.ios
             own = names.own[one.row] != 0
             behind = np.where(own, 0, one.cells[:, : len(names.slots)])

@@ -87,22 +87,32 @@ def convert(
     to_end: bool = False,
     options: Options = STANDARD,
     place: Place | None = None,
-    blame: "Timeline | None" = None,
+    blame: bool = False,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
     lifecycles: windows in order of time. stacks: the log's call stacks; None: bios get none. facts:
     further trace attributes. to_end: draw the trace up to the last window's end, as for a cut,
     instead of up to its last event. place: where the log stands in a trace of several logs; None:
-    alone. blame: who slowed whom, which takes in the windows as they come. Raises OutputError when
-    `out` cannot be written.
+    alone. blame: draw who slowed whom, too, with requests. Raises OutputError when `out` cannot be
+    written.
     """
+    timeline = None
+    if blame and options.detail.requests:
+        from biotrail.converters.analysis.blame.online import Timeline
+
+        timeline = Timeline(context)
     converter = _Converter(
-        context, out, stacks, facts or {}, to_end=to_end, options=options, place=place, blame=blame
-    )
+        context, out, stacks, facts or {}, to_end=to_end, options=options, place=place,
+        blame=timeline,
+    )  # fmt: skip
     for window in lifecycles:
+        if timeline is not None:
+            timeline.add(window)
         converter.write_window(window)
         del window  # not kept while the next is made
+    if timeline is not None:
+        timeline.add(None)
     converter.finish()
     return converter.summary
 

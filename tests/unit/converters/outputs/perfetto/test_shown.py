@@ -305,8 +305,9 @@ def test_requests_say_what_their_driver_did() -> None:
 def taken_in(path: Path, window: int = 200) -> Timeline:
     trace = Trace(path)
     found = Timeline(trace.context)
-    for _ in found.watching(trace.lifecycles(window, small=True)):
-        pass
+    for each in trace.lifecycles(window, small=True):
+        found.add(each)
+    found.add(None)
     return found
 
 
