@@ -146,9 +146,8 @@ class _Converter:
         self._stacks = CallStacks(stacks)
         self._blocks = BlockMaker(drawing, self._stacks)
         self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
-        self._tree = tree = Tree(self._identity, context, place)
-        parts = self._file, self._streams, tree
-        self._slices = SliceWriter(*parts)
+        self._tree = tree = Tree(self._file, self._identity, context, place)
+        self._slices = SliceWriter(self._streams, tree)
         self._flows: FlowMaker | None = None
         if options.detail.requests:
             flow = self._identity.flow
@@ -159,7 +158,7 @@ class _Converter:
         self._lives = lives
         self._sites: SiteMaker | None = None
         """None: there were no pairs of events so far, and no object is followed."""
-        self.counters = CounterWriter(drawing, *parts)
+        self.counters = CounterWriter(drawing, self._streams, tree)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
         self._ftrace = options.ftrace
@@ -341,7 +340,8 @@ class _Converter:
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
         if self._place.beside is None and self._place.number == 1:
             self._file.packets([system_info(self.context)])
-        self._file.packets([attributes(facts, self._place.number), *self._tree.announcements()])
+        self._file.packets([attributes(facts, self._place.number)])
+        self._tree.begin()
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
 

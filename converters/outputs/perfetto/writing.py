@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices, firsts
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
-from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 
@@ -194,7 +193,6 @@ def _tree(ends: I64, leaves: int) -> I64:
 class SliceWriter:
     """Writes the slices of one log, window by window, then the ends of open slices."""
 
-    file: PacketFile
     streams: Streams
     tree: Tree
     pools: dict[tuple[str, int], LanePool] = field(default_factory=dict)
@@ -242,18 +240,19 @@ class SliceWriter:
             stream[rows] = pool.streams[lane]
         if not len(slices):
             return
-        self.file.packets(self.tree.announcements())
-        self.file.packets(self.streams.prepare(stream, slices))
+        self.tree.file.packets(self.streams.prepare(stream, slices))
         for data in encode(slices, stream, self.streams.sequence, self.streams.last):
-            self.file.write(data)
+            self.tree.file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
         nested = 0 if slices.stages is None else len(slices.stages.name)
-        self.file.summary.slices += len(slices) + nested
+        self.tree.file.summary.slices += len(slices) + nested
 
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self.file.packets(self.streams.prepare(stream))
+        self.tree.file.packets(self.streams.prepare(stream))
         since = np.maximum(end - self.streams.last[stream], 0)
         out = np.empty(PACKET * len(since), dtype=np.uint8)
-        self.file.write(out.data[: loops.encode_ends(since, self.streams.sequence[stream], out)])
+        self.tree.file.write(
+            out.data[: loops.encode_ends(since, self.streams.sequence[stream], out)]
+        )
