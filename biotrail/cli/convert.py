@@ -217,6 +217,12 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
     guest, reading = asked.guest, asked.reading
     with terminated_as_interrupted():
         guest.check(asked.beside is not None, "and --with exclude each other")
+        if asked.beside is not None and asked.alone:
+            raise click.UsageError("--with and --alone exclude each other")
+        if asked.beside == "-":
+            raise click.UsageError(
+                "--with reads its trace twice, so it cannot be a pipe: give a file"
+            )
         if len(logs) == 1 and guest.guest_of is None:
             form, target = _checked_output(logs[0], asked)  # before a pipe is read
             with opened(logs[0], asked.cut, reading) as source:
@@ -310,21 +316,11 @@ def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
             "files for blkparse hold records, of whole devices: only --from, --to and --around "
             "choose among these"
         )
-    _check_beside(form, asked)
-    return form, target
-
-
-def _check_beside(form: str, asked: ConvertOptions) -> None:
-    if asked.beside is None:
-        return
-    if asked.alone:
-        raise click.UsageError("--with and --alone exclude each other")
-    if form != PERFETTO:
+    if asked.beside is not None and form != PERFETTO:
         raise click.UsageError("--with is for Perfetto traces")
-    if asked.max_size is not None:
+    if asked.beside is not None and asked.max_size is not None:
         raise click.UsageError("--with writes one file: leave --max-size out")
-    if asked.beside == "-":
-        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
+    return form, target
 
 
 def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, list[str]]:
@@ -345,6 +341,5 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    _check_beside(form, asked)
     joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

@@ -21,7 +21,6 @@ from biotrail.converters.events.tables import (
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
-    STAGE_ARGUMENTS,
     STAGE_IIDS,
     Detail,
 )
@@ -220,23 +219,6 @@ def add_stages(slices: Slices, stages: Stages) -> None:
     given = [rows, stages.start, stages.end, kinds, slices.start, slices.end]
     kept = loops.lay(*[*map(np.ascontiguousarray, given), count, name, start, end])
     slices.stages = StageColumns(count, name[:kept], start[:kept], end[:kept])
-
-
-def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
-    """Add the total time of each kind of stage to the slices in `told` (n,) that have it."""
-    if not len(slices) or not len(stages.owner):
-        return
-    rows = rows_of_owners(slices.number, stages.owner)
-    table, rows = stages.take(rows >= 0), rows[rows >= 0]
-    start = np.maximum(table.start, slices.start[rows])
-    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
-    for kind in np.flatnonzero(np.bincount(table.stage)).tolist():
-        here = table.stage == kind
-        total = np.zeros(len(slices), dtype=np.int64)
-        present = np.zeros(len(slices), dtype=np.bool_)
-        np.add.at(total, rows[here], (end - start)[here])
-        present[rows[here]] = True
-        slices.put(STAGE_ARGUMENTS[kind].name, total, present & told)
 
 
 # Choose what is drawn with all arguments: the slowest of each device and operation, or call.

@@ -304,14 +304,12 @@ class _Converter:
         if begin == end:
             return
         last_shown, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
-        self.summary.view = View(
-            end - begin,
-            max(at - (end - begin), self._shown_from),
-            min(at + 2 * (end - begin), last_shown),
-            device,
-        )
+        since = max(at - (end - begin), self._shown_from)
+        stop = min(at + 2 * (end - begin), last_shown)
+        self.summary.view = View(end - begin, since, stop, device)
         # The log's last packet, where readers look for it.
-        self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
+        view = {"view": f"{since} {stop} {device}"}
+        self._file.packets([attributes(view, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; at first write the trace's begin."""

@@ -40,7 +40,6 @@ from biotrail.converters.outputs.perfetto.columns import (
     FOREVER,
     Ranking,
     Slices,
-    add_stage_times,
     add_stages,
     rows_of_owners,
 )
@@ -50,6 +49,7 @@ from biotrail.converters.outputs.perfetto.names import (
     FLUSH,
     LOSS,
     REQUEST,
+    STAGE_ARGUMENTS,
     Colour,
     Detail,
     Drawing,
@@ -252,7 +252,18 @@ class BlockMaker:
             self._bio_arguments(slices, table, window)
         else:
             self._request_arguments(slices, table, window.path)
-        add_stage_times(slices, stages, ~table.doubtful)
+        if len(slices) and len(stages.owner):  # the total time of each kind of stage
+            rows = rows_of_owners(table.number, stages.owner)
+            theirs, rows = stages.take(rows >= 0), rows[rows >= 0]
+            start = np.maximum(theirs.start, slices.start[rows])
+            end = np.minimum(np.maximum(theirs.end, start), slices.end[rows])
+            for kind in np.flatnonzero(np.bincount(theirs.stage)).tolist():
+                here = theirs.stage == kind
+                total = np.zeros(len(slices), dtype=np.int64)
+                present = np.zeros(len(slices), dtype=np.bool_)
+                np.add.at(total, rows[here], (end - start)[here])
+                present[rows[here]] = True
+                slices.put(STAGE_ARGUMENTS[kind].name, total, present & ~table.doubtful)
         if isinstance(table, Requests):
             add_stages(slices, stages)
         every.adopt(slices, at)
