@@ -7,10 +7,12 @@ usual.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from biotrail.converters.analysis.slow.io_details import file_path
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.path import DRIVERS
@@ -278,11 +280,7 @@ class BlockMaker:
         slices.put("requests", table.requests, table.requests > 1)
         slices.text("ioprio", strings.ids(table.ioprio, ioprio_text))
         if (table.file >= 0).any():
-            files = self._context.files
-            ids = strings.ids(
-                table.file, lambda row: "" if row < 0 or files[row].device else files[row].shown
-            )
-            slices.text("file", ids)
+            slices.text("file", strings.ids(table.file, partial(file_path, self._context)))
         if self.callstacks.names is not None and (table.stack >= 0).any():
             stacks = self.callstacks.known
             why = strings.ids(table.stack, lambda row: stacks[row].missing if row >= 0 else "")
