@@ -214,24 +214,26 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    with terminated_as_interrupted():
-        result, lines = _convert(logs, asked)
-    say_all(lines, err=result.path is None)
-
-
-def _convert(logs: tuple[str, ...], asked: ConvertOptions) -> tuple[Result, list[str]]:
     guest, reading = asked.guest, asked.reading
-    guest.check(asked.beside is not None, "and --with exclude each other")
-    if len(logs) == 1 and guest.guest_of is None:
-        form, target = _checked_output(logs[0], asked)  # before a pipe is read
-        with opened(logs[0], asked.cut, reading) as source:
-            return convert_one(logs[0], source, form, target, asked)
-    recordings = open_recordings(logs, reading)
-    if len(recordings) > 1 or guest.guest_of is not None:
-        return _merge(recordings, asked)
-    form, target = _checked_output(recordings[0].paths[0], asked)
-    source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
-    return convert_one(recordings[0].paths[0], source, form, target, asked)
+    with terminated_as_interrupted():
+        guest.check(asked.beside is not None, "and --with exclude each other")
+        if asked.beside is not None and asked.alone:
+            raise click.UsageError("--with and --alone exclude each other")
+        if asked.beside == "-":
+            raise click.UsageError(
+                "--with reads its trace twice, so it cannot be a pipe: give a file"
+            )
+        if len(logs) == 1 and guest.guest_of is None:
+            form, target = _checked_output(logs[0], asked)  # before a pipe is read
+            with opened(logs[0], asked.cut, reading) as source:
+                result, lines = convert_one(logs[0], source, form, target, asked)
+        elif len(given := open_recordings(logs, reading)) > 1 or guest.guest_of is not None:
+            result, lines = _merge(given, asked)
+        else:
+            form, target = _checked_output(given[0].paths[0], asked)
+            source = cut_of(lambda: open_recordings(logs, reading)[0].trace, asked.cut)
+            result, lines = convert_one(given[0].paths[0], source, form, target, asked)
+    say_all(lines, err=result.path is None)
 
 
 def convert_one(
@@ -314,21 +316,11 @@ def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
             "files for blkparse hold records, of whole devices: only --from, --to and --around "
             "choose among these"
         )
-    _check_beside(form, asked)
-    return form, target
-
-
-def _check_beside(form: str, asked: ConvertOptions) -> None:
-    if asked.beside is None:
-        return
-    if asked.alone:
-        raise click.UsageError("--with and --alone exclude each other")
-    if form != PERFETTO:
+    if asked.beside is not None and form != PERFETTO:
         raise click.UsageError("--with is for Perfetto traces")
-    if asked.max_size is not None:
+    if asked.beside is not None and asked.max_size is not None:
         raise click.UsageError("--with writes one file: leave --max-size out")
-    if asked.beside == "-":
-        raise click.UsageError("--with reads its trace twice, so it cannot be a pipe: give a file")
+    return form, target
 
 
 def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, list[str]]:
@@ -349,6 +341,5 @@ def _merge(recordings: list[Recording], asked: ConvertOptions) -> tuple[Result, 
             f"logs of several recordings go into one Perfetto trace only: convert to {form} one "
             "by one"
         )
-    _check_beside(form, asked)
     joined = asked.guest.joined(recordings, asked.reading)
     return merging.convert(recordings, target, asked.force, asked.drawing, asked.beside, joined)

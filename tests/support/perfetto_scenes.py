@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from biotrail.converters.events.context import Context
 from biotrail.converters.events.tables import NEVER, Certainty, RequestKind, Stage
 from biotrail.converters.outputs.perfetto.convert import convert
-from biotrail.converters.outputs.perfetto.names import STAGE_TITLES, stage_argument
+from biotrail.converters.outputs.perfetto.names import STAGE_ARGUMENTS, STAGE_TITLES
 from tests.support.perfetto_check import read
 from tests.support.perfetto_make import (
     DISK,
@@ -58,7 +58,8 @@ def common_arguments(row, facts):
 def stage_arguments(row):
     sums = {}
     for stage, start, end in row["stages"]:
-        sums[stage_argument(stage)] = sums.get(stage_argument(stage), 0) + end - start
+        name = STAGE_ARGUMENTS[stage].name
+        sums[name] = sums.get(name, 0) + end - start
     return sums
 
 

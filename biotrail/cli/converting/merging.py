@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
-from biotrail.cli.converting.perfetto import Result, blamed, open_lines, written
+from biotrail.cli.converting.perfetto import Result, open_lines, written
 from biotrail.cli.options.recordings import Recording, alignments
 from biotrail.converters.analysis.guests.figures import figures
 from biotrail.converters.analysis.guests.guest import Guest
@@ -50,36 +50,14 @@ class Aligned:
     """A recording on the common timeline; `alignment` is None if the timeline is its own clock."""
 
     recording: Recording
-    label: str
     clocks: Clocks
-    alignment: Alignment | None = None
-    beside: "OtherTrace | None" = None
+    alignment: Alignment | None
+    beside: "OtherTrace | None"
     """How it stands beside another program's trace, whose clock is the timeline; None: there is no
     such trace."""
-    crossing: Crossing | None = None
-
-
-def align(recordings: Sequence[Recording], guest: Guest | None, other: str | None) -> list[Aligned]:
-    """Align all on the timeline of one of them, of a guest's host, or of the trace `other`."""
-    beside: list[OtherTrace] = []
-    if other is not None:
-        from biotrail.cli.converting.other_trace import other_traces
-
-        beside = other_traces(other, [(each.paths[0], each.trace) for each in recordings])
-    clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
-    if beside:
-        return [
-            Aligned(each, "", own, one.joined.alignment, one)
-            for each, own, one in zip(recordings, clocks, beside, strict=True)
-        ]
-    line = None if guest is None else guest.fit.line
-    drawn = [None] * len(clocks) if guest is None else crossings(guest)
-    return [
-        Aligned(each, "", own, how, crossing=crossing)
-        for each, own, how, crossing in zip(
-            recordings, clocks, alignments(clocks, line), drawn, strict=True
-        )
-    ]
+    crossing: Crossing | None
+    label: str = ""
+    """Set once it is written."""
 
 
 def convert(
@@ -90,9 +68,23 @@ def convert(
     beside: str | None = None,
     guest: Guest | None = None,
 ) -> tuple[Result, list[str]]:
-    """Write all recordings to one trace, beside the Perfetto trace `beside`, if there is one."""
-    logs = align(recordings, guest, beside)
-    other = logs[0].beside
+    """Write all recordings to one trace; return that, and lines on it.
+
+    The timeline is that of the Perfetto trace `beside`, of a guest's host, or of one of them.
+    """
+    others: Sequence[OtherTrace | None] = [None] * len(recordings)
+    if beside is not None:
+        from biotrail.cli.converting.other_trace import other_traces
+
+        others = other_traces(beside, [(each.paths[0], each.trace) for each in recordings])
+    clocks = [Clocks.from_trace(each.paths[0], each.trace) for each in recordings]
+    besides = [one for one in others if one is not None]
+    found: list[Alignment | None] = [one.joined.alignment for one in besides]
+    found = found or alignments(clocks, None if guest is None else guest.fit.line)
+    drawn = [None] * len(clocks) if guest is None else crossings(guest)
+    columns = recordings, clocks, found, others, drawn
+    logs = [Aligned(*row) for row in zip(*columns, strict=True)]
+    other = others[0]
 
     def write(out: BinaryIO) -> PerfettoSummary:
         if other is None:
@@ -100,10 +92,25 @@ def convert(
         return other.written(out, options, lambda: _write(logs, out, options))
 
     result, _ = written(target, force, write)
+    where = "standard output" if result.path is None else str(result.path)
+    size = f" ({units.size(result.bytes)})" if result.bytes else ""
+    lines = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]
     for log in logs:
-        log.clocks.compare(log.recording.trace.context.clocks)
-    found = report_lines(logs, result)
-    return result, found if guest is None else [*found, *guest_lines(figures(guest))]
+        trace = log.recording.trace
+        log.clocks.compare(trace.context.clocks)
+        lines.append(f"{log.label}: {units.plural(trace.account.total, 'event')}")
+        lines += [f"  {line}" for line in tallies.certainty_lines(trace)]
+        lines += [f"  {line}" for line in tallies.own_lines(trace)]
+        lines += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
+    if besides:
+        lines += max(besides, key=lambda one: one.joined.within).lines()
+    else:
+        lines += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
+    if result.warning:
+        lines.append(result.warning)
+    if result.path is not None:
+        lines += open_lines(where, result)
+    return result, lines if guest is None else [*lines, *guest_lines(figures(guest))]
 
 
 def _write(logs: Sequence[Aligned], out: BinaryIO, options: Options) -> PerfettoSummary:
@@ -132,14 +139,13 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, options: Options) -> Perfetto
         place = replace(placed, sequences=total.sequences, families=total.families)
         with progress(trace, place.host) as lifecycles:
             windows = lifecycles if alignment is None else map(alignment.lifecycles, lifecycles)
-            windows, blame = blamed(windows, trace, options)
             part = perfetto.convert(
                 windows,
                 trace.context,
                 out,
                 stacks=trace.stacks,
                 place=place,
-                blame=blame,
+                blame=True,
                 options=options,
             )
         total.sequences += part.sequences
@@ -148,24 +154,3 @@ def _write(logs: Sequence[Aligned], out: BinaryIO, options: Options) -> Perfetto
         views = [view for view in (total.view, part.view) if view is not None]
         total.view = max(views, key=lambda view: view.latency, default=None)
     return total
-
-
-def report_lines(logs: Sequence[Aligned], result: Result) -> list[str]:
-    where = "standard output" if result.path is None else str(result.path)
-    size = f" ({units.size(result.bytes)})" if result.bytes else ""
-    found = [f"wrote {where}{size}: {units.plural(len(logs), 'recording')} on one timeline"]
-    for log in logs:
-        trace = log.recording.trace
-        found.append(f"{log.label}: {units.plural(trace.account.total, 'event')}")
-        found += [f"  {line}" for line in tallies.certainty_lines(trace)]
-        found += [f"  {line}" for line in tallies.own_lines(trace)]
-        found += [f"  {line}" for line in tallies.loss_lines(trace)] or ["  nothing is missing"]
-    if besides := [log.beside for log in logs if log.beside is not None]:
-        found += max(besides, key=lambda beside: beside.joined.within).lines()
-    else:
-        found += alignment_lines([(log.label, log.clocks, log.alignment) for log in logs])
-    if result.warning:
-        found.append(result.warning)
-    if result.path is not None:
-        found += open_lines(where, result)
-    return found

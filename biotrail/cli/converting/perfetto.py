@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from biotrail.cli.options import compressing
 from biotrail.cli.options.cuts import Opened
 from biotrail.cli.options.perfetto_ui import UI, address
-from biotrail.converters.analysis.blame.online import Timeline
 from biotrail.converters.events.tables import Lifecycles
 from biotrail.converters.inputs.log import Indexed
 from biotrail.converters.outputs.perfetto.names import Detail, Options
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.summary import LARGE, PerfettoSummary, View, expected
-from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.pipeline import WINDOW_EVENTS
 from biotrail.converters.sites.tables import Following
 from biotrail.recorder.output import output
 from biotrail.recorder.schema.errors import OutputError
@@ -168,27 +167,15 @@ def write_stream(
 ) -> PerfettoSummary:
     from biotrail.converters.outputs.perfetto import convert as perfetto
 
-    trace = source.trace
-    lifecycles = announced(source, lifecycles, options)
-    how = _converter_arguments(source, options)
+    context, windows = source.trace.context, announced(source, lifecycles, options)
+    how = {**_converter_arguments(source, options), "blame": True}
     if beside is None:
-        windows, blame = blamed(lifecycles, trace, options)
-        return perfetto.convert(windows, trace.context, out, blame=blame, **how)
-    aligned = map(beside.joined.alignment.lifecycles, lifecycles)
-    windows, how["blame"] = blamed(aligned, trace, options)
-    place = beside.placed(Place.alone(trace.context))
+        return perfetto.convert(windows, context, out, **how)
+    windows = map(beside.joined.alignment.lifecycles, windows)
+    place = beside.placed(Place.alone(context))
     return beside.written(
-        out, options, lambda: perfetto.convert(windows, trace.context, out, place=place, **how)
+        out, options, lambda: perfetto.convert(windows, context, out, place=place, **how)
     )
-
-
-def blamed(
-    windows: Iterator[Lifecycles], trace: Trace, options: Options
-) -> tuple[Iterator[Lifecycles], Timeline | None]:
-    if not options.detail.requests:
-        return windows, None
-    timeline = Timeline(trace.context)
-    return timeline.watching(windows), timeline
 
 
 def _converter_arguments(source: Opened, options: Options) -> dict[str, Any]:

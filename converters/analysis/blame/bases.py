@@ -50,9 +50,8 @@ class Steps:
         return grown
 
 
-def _no_times() -> I64:
-    """Return zeros for the times of a class and stretch: (count and sum, 2 parts, buckets)."""
-    return np.zeros((2, 2, _BUCKETS), np.int64)
+_NO_TIMES: I64 = np.zeros((2, 2, _BUCKETS), np.int64)
+"""Times of a class and stretch: (count and sum, 2 parts, buckets)."""
 
 
 class Learner:
@@ -60,10 +59,10 @@ class Learner:
 
     def __init__(self, most: int | None = MOST_STRETCHES) -> None:
         self.stretches = Steps(STRETCH_NS, most)
-        self._alone = defaultdict[tuple[int, int], I64](_no_times)
+        self._alone = defaultdict[tuple[int, int], I64](_NO_TIMES.copy)
         """(class, stretch) → times of its I/Os without company."""
-        self._past = defaultdict[int, I64](_no_times)
-        self.every = defaultdict[int, I64](_no_times)
+        self._past = defaultdict[int, I64](_NO_TIMES.copy)
+        self.every = defaultdict[int, I64](_NO_TIMES.copy)
         """Class → times of all its I/Os; in part DEVICE: since the completion before."""
 
     def add(self, batch: Batch, runs: Bool | None = None) -> None:
@@ -84,7 +83,7 @@ class Learner:
             gap = complete - np.clip(last, issue, complete)
             grown = self.stretches.reach(queue)
             if grown:
-                old, self._alone = self._alone, defaultdict(_no_times)
+                old, self._alone = self._alone, defaultdict(_NO_TIMES.copy)
                 for (one, former), found in old.items():
                     self._alone[one, former >> grown] += found
             stretch = kind << 40 | queue // self.stretches.width
@@ -108,7 +107,7 @@ class Learner:
 
     def update(self, bases: "Bases", kinds: Iterable[int]) -> None:
         """Set the bases of these classes to those of all that was added; no others change."""
-        whole = {kind: self._past.get(kind, 0) + _no_times() for kind in kinds}
+        whole = {kind: self._past.get(kind, 0) + _NO_TIMES for kind in kinds}
         stretches = {key: found for key, found in self._alone.items() if key[0] in whole}
         for (kind, _), found in stretches.items():
             whole[kind] += found

@@ -293,14 +293,66 @@ class Company:
         """ns up to which flush requests have their parties."""
 
     def add(self, window: Lifecycles | None) -> Batch | None:
-        """Return the bios of which all is known now, if any; window None: after the last one."""
+        """Return the bios of which all is known now, if any; window None: after the last one.
+
+        What no later bio can need is forgotten.
+        """
+        until = queued = FAR
         if window is None:
             self.needed = FAR
-            return self._batch(FAR, FAR)
-        self._take(window)
-        queued = window.open_bios.queue[window.open_bios.queue != NEVER]
-        until = window.end - LONG_NS - _SETTLED_NS
-        return self._batch(until, int(queued.min(initial=FAR)))
+        else:
+            self._take(window)
+            began = window.open_bios.queue
+            queued = int(began[began != NEVER].min(initial=FAR))
+            until = window.end - LONG_NS - _SETTLED_NS
+        ios, served = Ios.concatenate(self._ios), Served.concatenate(self._served)
+        pieces = Pieces.concatenate(self._pieces)
+        now = ios.complete <= until
+        fresh = served.over - served.issue > LONG_NS
+        if self._given is not None:
+            # What was given comes again among the window's.
+            fresh[: len(self._given)] = False
+        if fresh.any():
+            if self._given is None and sum(map(len, self.long)) < MOST_LONG:
+                self.long.append(served.take(fresh))
+            served = served.take(~fresh)
+        ready, later = ios.take(now), ios.take(~now)
+        if not len(ready):
+            self._ios, self._served, self._pieces = [ios], [served], [pieces]
+            return None
+        # Give each flush request of the time the party of the bio that waited for it: the one that
+        # goes on first after it, as an empty flush ends, a write with PREFLUSH is issued. Others
+        # that share it go on at the same time.
+        rows = np.flatnonzero(served.flush & (served.end <= until) & (served.end > self._named))
+        asks = np.flatnonzero(ios.flushes)
+        for dev in distinct_values(served.dev[rows])[0].tolist():
+            mine, bio = rows[served.dev[rows] == dev], asks[ios.dev[asks] == dev]
+            if not len(bio):
+                continue
+            goes_on = np.where(ios.issue[bio] > ios.queue[bio], ios.issue[bio], ios.complete[bio])
+            order = np.argsort(goes_on, kind="stable")
+            place = np.searchsorted(goes_on[order], served.end[mine])
+            first = bio[order[np.minimum(place, len(bio) - 1)]]
+            good = (place < len(bio)) & (ios.queue[first] <= served.end[mine])
+            good &= goes_on[order][np.minimum(place, len(bio) - 1)] - served.end[mine] <= LONG_NS
+            served.victim[mine[good]] = ios.victim[first[good]]
+            served.culprit[mine[good]] = ios.culprit[first[good]]
+        self._named = until
+        batch = Batch(ready, served, pieces, until)
+        self._ios = [later]
+        low = int(later.queue.min(initial=min(until, queued, self.needed)))
+        kept = served.end > low
+        if self._given is not None:
+            kept[: len(self._given)] = True
+        rest = np.flatnonzero(kept)
+        if len(rest) > MOST_KEPT:
+            oldest = np.partition(served.end[rest], -MOST_KEPT)[-MOST_KEPT]
+            self.floor = max(self.floor, int(oldest))
+            rest = rest[served.end[rest] >= oldest]
+        self._served = [served.take(rest)]
+        left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
+        self._pieces = [pieces.take(left)]
+        return batch
 
     def _classes_of(self, table: Bios | Requests) -> tuple[I64, Bool]:
         """Return (number of each row's class, whether flushes are a part of it).
@@ -419,57 +471,6 @@ class Company:
             requests.kind[rows] == RequestKind.FLUSH,
             over,
         )
-
-    def _batch(self, until: int, queued: int) -> Batch | None:
-        """Return the bios that ended by `until`, and forget what no later bio can need."""
-        ios, served = Ios.concatenate(self._ios), Served.concatenate(self._served)
-        pieces = Pieces.concatenate(self._pieces)
-        now = ios.complete <= until
-        fresh = served.over - served.issue > LONG_NS
-        if self._given is not None:
-            # What was given comes again among the window's.
-            fresh[: len(self._given)] = False
-        if fresh.any():
-            if self._given is None and sum(map(len, self.long)) < MOST_LONG:
-                self.long.append(served.take(fresh))
-            served = served.take(~fresh)
-        ready, later = ios.take(now), ios.take(~now)
-        if not len(ready):
-            self._ios, self._served, self._pieces = [ios], [served], [pieces]
-            return None
-        # Give each flush request of the time the party of the bio that waited for it: the one that
-        # goes on first after it, as an empty flush ends, a write with PREFLUSH is issued. Others
-        # that share it go on at the same time.
-        rows = np.flatnonzero(served.flush & (served.end <= until) & (served.end > self._named))
-        asks = np.flatnonzero(ios.flushes)
-        for dev in distinct_values(served.dev[rows])[0].tolist():
-            mine, bio = rows[served.dev[rows] == dev], asks[ios.dev[asks] == dev]
-            if not len(bio):
-                continue
-            goes_on = np.where(ios.issue[bio] > ios.queue[bio], ios.issue[bio], ios.complete[bio])
-            order = np.argsort(goes_on, kind="stable")
-            place = np.searchsorted(goes_on[order], served.end[mine])
-            first = bio[order[np.minimum(place, len(bio) - 1)]]
-            good = (place < len(bio)) & (ios.queue[first] <= served.end[mine])
-            good &= goes_on[order][np.minimum(place, len(bio) - 1)] - served.end[mine] <= LONG_NS
-            served.victim[mine[good]] = ios.victim[first[good]]
-            served.culprit[mine[good]] = ios.culprit[first[good]]
-        self._named = until
-        batch = Batch(ready, served, pieces, until)
-        self._ios = [later]
-        low = int(later.queue.min(initial=min(until, queued, self.needed)))
-        kept = served.end > low
-        if self._given is not None:
-            kept[: len(self._given)] = True
-        rest = np.flatnonzero(kept)
-        if len(rest) > MOST_KEPT:
-            oldest = np.partition(served.end[rest], -MOST_KEPT)[-MOST_KEPT]
-            self.floor = max(self.floor, int(oldest))
-            rest = rest[served.end[rest] >= oldest]
-        self._served = [served.take(rest)]
-        left = rows_of(np.sort(later.number, kind="stable"), pieces.bio)[1]
-        self._pieces = [pieces.take(left)]
-        return batch
 
 
 def others_work(

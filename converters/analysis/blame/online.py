@@ -7,9 +7,10 @@ knows and this cannot: bases of I/O that is still to come, requests that last lo
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from heapq import nlargest
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,10 +152,9 @@ class Online:
             del bases.of_stretch[old]
         kinds = distinct_values(ios.kind)[0].tolist()
         learner.update(bases, kinds)
-        for kind in kinds:
-            for part in (QUEUE, DEVICE):
-                if before := bases.of_stretch.get((kind, now - 1, part)):
-                    bases.of_stretch.setdefault((kind, now, part), before)
+        for kind, part in product(kinds, (QUEUE, DEVICE)):
+            if before := bases.of_stretch.get((kind, now - 1, part)):
+                bases.of_stretch.setdefault((kind, now, part), before)
         return bases
 
 
@@ -171,26 +171,16 @@ MOST_STEPS = 2000
 
 
 class Timeline:
-    """Takes in windows while they are drawn."""
+    """Who slowed the slowest I/Os, and how much waits for others, of windows as they are drawn."""
 
     def __init__(self, context: Context) -> None:
         self._online = Online(context, OWNER)
-        self._slow: dict[int, tuple[int, list[tuple[str, int]]]] = {}
-        """Number of a bio → Q2C, (who, ns)."""
+        self.slow: dict[int, tuple[int, list[tuple[str, int]]]] = {}
+        """Number of a bio, of the MOST_SLOW slowest of lowest devices → Q2C, (culprit, ns), the
+        most first."""
         self._steps = Steps(STEP_NS, MOST_STEPS)
         self._waiting: dict[str, Counter[int]] = {}
         """Victim → step → ns that its I/Os waited for others."""
-
-    def watching(self, windows: Iterable[Lifecycles]) -> Iterator[Lifecycles]:
-        for window in windows:
-            self._add(self._online.add(window)[1])
-            yield window
-            del window  # not kept while the next is made
-        self._add(self._online.add(None)[1])
-
-    def behind(self, number: int) -> list[tuple[str, int]]:
-        """(culprit, ns), the most first; of the MOST_SLOW slowest I/Os of lowest devices."""
-        return self._slow.get(number, (0, []))[1]
 
     def waiting(self) -> Iterator[tuple[str, I64, NDArray[np.float64]]]:
         """Yield (victim, times, how many of its I/Os waited for others from then on)."""
@@ -204,14 +194,15 @@ class Timeline:
             if len(steps):
                 yield name, steps * width, values
 
-    def _add(self, settled: list[Cells]) -> None:
-        for one in settled:
+    def add(self, window: Lifecycles | None) -> None:
+        """Take in the log's next window; None: after the last one."""
+        for one in self._online.add(window)[1]:
             names, ios = one.names, one.ios
             own = names.own[one.row] != 0
             behind = np.where(own, 0, one.cells[:, : len(names.slots)])
             latency = ios.complete - ios.queue
-            least = min((ns for ns, _ in self._slow.values()), default=-1)
-            full = len(self._slow) >= MOST_SLOW
+            least = min((ns for ns, _ in self.slow.values()), default=-1)
+            full = len(self.slow) >= MOST_SLOW
             for row in np.argsort(-latency, kind="stable")[:MOST_SLOW].tolist():
                 if full and latency[row] <= least:
                     break
@@ -220,9 +211,9 @@ class Timeline:
                     who[names.slots[slot][1]] += int(behind[row, slot])
                 if (unknown := int(one.cells[row, -1])) > 0:
                     who[UNKNOWN] += unknown
-                self._slow[int(ios.number[row])] = int(latency[row]), who.most_common()
-            if len(self._slow) > MOST_SLOW:
-                self._slow = dict(nlargest(MOST_SLOW, self._slow.items(), key=lambda io: io[1][0]))
+                self.slow[int(ios.number[row])] = int(latency[row]), who.most_common()
+            if len(self.slow) > MOST_SLOW:
+                self.slow = dict(nlargest(MOST_SLOW, self.slow.items(), key=lambda io: io[1][0]))
             # The time that each I/O waited for others is spread evenly from its Q to its C.
             ns = behind.sum(axis=1)
             some = (ns != 0) & (ios.complete > ios.queue)

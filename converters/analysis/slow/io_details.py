@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import (
     RequestKind,
     Requests,
     Stage,
-    Stages,
     Table,
 )
 from biotrail.converters.lifecycles.operations import operations
@@ -250,7 +249,15 @@ def io_at(context: Context, window: Lifecycles, row: int, end: int) -> IO:
         io.for_comm = str(tasks.comm[one.whom])
     if io.under_way:
         io.waited_ns = end - one.queue
-    io.stages = [] if io.doubtful else _spans(window.bio_stages, io)
+    if not io.doubtful:
+        stages = window.bio_stages  # sorted by their owner's number
+        rows = slice(*np.searchsorted(stages.owner, [one.number, one.number + 1]).tolist())
+        times = stages.start[rows].tolist(), stages.end[rows].tolist(), stages.stage[rows].tolist()
+        origin = io.queue_ns
+        for start, stop, stage in zip(*times, strict=True):
+            origin = start if origin is None else origin
+            share = (stop - start) / io.waited_ns if io.waited_ns else 0.0
+            io.stages.append(Span(STAGE_NAMES[Stage(stage)], start - origin, stop - start, share))
     rest = io.waited_ns - max((span.start_ns + span.ns for span in io.stages), default=0)
     if io.under_way and rest >= 0 and io.waited_ns:
         # The stage in which it was when the log ended; it may take no time.
@@ -274,21 +281,6 @@ def file_path(context: Context, row: int) -> str | None:
     if row < 0 or context.files[row].device:
         return None
     return context.files[row].shown
-
-
-def _spans(stages: Stages, io: IO) -> list[Span]:
-    # Stages are sorted by their owner's number.
-    rows = np.arange(*np.searchsorted(stages.owner, [io.number, io.number + 1]).tolist())
-    origin = io.queue_ns
-    if origin is None and len(rows):
-        origin = int(stages.start[rows[0]])
-    found = []
-    for row in rows.tolist():
-        start, end = int(stages.start[row]), int(stages.end[row])
-        share = (end - start) / io.waited_ns if io.waited_ns else 0.0
-        name = STAGE_NAMES[Stage(int(stages.stage[row]))]
-        found.append(Span(name, start - (origin or 0), end - start, share))
-    return found
 
 
 def requests_of(

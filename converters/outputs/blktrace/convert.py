@@ -101,20 +101,6 @@ class _Set:
 
     def add(self, encoded: Encoded, tasks: TaskNames) -> None:
         """Append events of this device, in order of time, with notes for new thread names."""
-        notes = self._notes(encoded, tasks)
-        noted_row = np.array(list(notes), dtype=np.int64)
-        records = [encoded, *notes.values()]
-        # A note goes right before the first event of its thread, where blkparse needs the name.
-        place = np.concatenate([np.arange(len(encoded)) * 2 + 1, noted_row * 2])
-        order = np.argsort(place, kind="stable")
-        head = np.concatenate([e.head for e in records])[order]
-        pdu = np.concatenate([e.pdu for e in records])[order]
-        for cpu in np.unique(head["cpu"]).tolist():
-            rows = np.flatnonzero(head["cpu"] == cpu)
-            self.append(cpu, pack(head[rows], pdu[rows]))
-
-    def _notes(self, encoded: Encoded, tasks: TaskNames) -> dict[int, Encoded]:
-        """Return notes of thread names that this set has none of, by the row each must precede."""
         pid = encoded.head["pid"].astype(np.uint32)
         name_row = tasks.rows(pid, encoded.ts)
         named = np.flatnonzero(name_row >= 0)
@@ -122,7 +108,7 @@ class _Set:
         pairs, first = np.unique(
             np.stack([pid[named], name_row[named].astype(np.uint32)]), axis=1, return_index=True
         )
-        notes = {}
+        notes: dict[int, Encoded] = {}  # of new names, by the row that each must precede
         for thread, name, row in zip(*pairs.tolist(), named[first].tolist(), strict=True):
             if (thread, name) in self._noted:
                 continue
@@ -136,7 +122,16 @@ class _Set:
                 thread,
                 comm,
             )
-        return notes
+        noted_row = np.array(list(notes), dtype=np.int64)
+        records = [encoded, *notes.values()]
+        # A note goes right before the first event of its thread, where blkparse needs the name.
+        place = np.concatenate([np.arange(len(encoded)) * 2 + 1, noted_row * 2])
+        order = np.argsort(place, kind="stable")
+        head = np.concatenate([e.head for e in records])[order]
+        pdu = np.concatenate([e.pdu for e in records])[order]
+        for cpu in np.unique(head["cpu"]).tolist():
+            rows = np.flatnonzero(head["cpu"] == cpu)
+            self.append(cpu, pack(head[rows], pdu[rows]))
 
     def append(self, cpu: int, data: bytes) -> None:
         """Append to a CPU's file, which the first call for that CPU creates; adds to `bytes`."""

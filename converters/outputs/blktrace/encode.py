@@ -127,17 +127,8 @@ class Encoder:
         head["device"] = events.dev
         # A record has a CPU in any case: where it is not known, the first.
         head["cpu"] = np.where(events.cpu == NO_CPU, 0, events.cpu)
-        self._fill(events, head)
-        _fill_payloads(events, head, pdu)
-        head["sequence"] = self._sequence(events, head)
-        return Encoded(events.ts, head, pdu, left_out)
-
-    def _fill(self, events: Events, head: NDArray[np.void]) -> None:
-        """Set sector, bytes, action, pid and error (of C and c) in `head` (n,).
-
-        Plugs and unplugs (P, U) have sector and bytes 0, and category READ.
-        """
         kind = events.kind
+        # Plugs and unplugs have sector and bytes 0, and category READ.
         of_task = np.isin(kind, (Kind.P, Kind.U))
         sector = np.where(events.sector == NO_SECTOR, np.uint64(0), events.sector)
         head["sector"] = np.where(of_task, np.uint64(0), sector)
@@ -155,7 +146,7 @@ class Encoder:
         for name, bit in _OPS:
             by_opf[self._is(opf, {name})] |= np.uint32(bit)
         category |= np.where(of_task, np.uint32(Category.READ), by_opf)
-        passthrough = self._is(events.opf, PASSTHROUGH_OPS)
+        passthrough = self._is(opf, PASSTHROUGH_OPS)
         of_request = np.isin(kind, _OF_REQUESTS)
         category[of_request & ~passthrough] |= np.uint32(Category.FS)
         category[of_request & passthrough] |= np.uint32(Category.PC)
@@ -169,6 +160,9 @@ class Encoder:
         error[(status > 0) & (error == 0)] = -ERRNO[IOERR]
         ended = np.isin(kind, (Kind.C, Kind.BIO_COMPLETE))
         head["error"] = np.where(ended, error, 0)
+        _fill_payloads(events, head, pdu)
+        head["sequence"] = self._sequence(events, head)
+        return Encoded(events.ts, head, pdu, left_out)
 
     def _is(self, opf: U32, names: frozenset[str] | set[str]) -> Bool:
         """Mark the operations (n,) whose name is in `names`."""

@@ -206,12 +206,13 @@ class Archive:
         function = getattr(self.lib, f"GlobalDefWriter_Write{what}")
         self.call(function, self._definitions, *arguments)
 
-    def markers(self, group: str, category: str, rows: list[tuple[int, int, str]]) -> None:
+    def mark_losses(self, rows: list[tuple[int, int, str]]) -> None:
         """Write markers of high severity, for all locations: (start ns, duration ns, text)."""
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH
-        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, group, category, high)
+        names = "biotrail", "lost events"  # group, category
+        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, *names, high)
         for start, duration, text in rows:
             scope = lib.MARKER_SCOPE_GLOBAL
             self.call(lib.MarkerWriter_WriteMarker, writer, start, duration, 0, scope, 0, text)

@@ -250,4 +250,4 @@ def define(
     definitions.io()
     _describe(archive, context, summary)
     if losses:
-        archive.markers("biotrail", "lost events", losses)
+        archive.mark_losses(losses)

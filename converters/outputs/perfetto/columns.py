@@ -12,22 +12,17 @@ from biotrail.converters.calls.keys import rows_among
 from biotrail.converters.events.distinct import names_of
 from biotrail.converters.events.tables import (
     I64,
-    NEVER,
     U16,
     U64,
-    Bios,
     Bool,
-    Requests,
     Stage,
     Stages,
 )
-from biotrail.converters.lifecycles.windows import first_seen, last_seen
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENT_IIDS,
     STAGE_IIDS,
     Detail,
-    stage_argument,
 )
 
 Unsigned = NDArray[np.unsignedinteger[Any]]
@@ -200,38 +195,7 @@ def firsts(count: I64) -> I64:
     return np.cumsum(count) - count
 
 
-@dataclass
-class Seen:
-    """When a bio or request was first and last seen. Per row of its table; ns, NEVER: no time."""
-
-    first: I64
-    last: I64
-    lost: Bool
-    """Its end was not recorded, or (a bio) neither its Q nor its end."""
-    over: Bool
-    """It is known to have ended although no completion was recorded: it is lost, or was merged."""
-
-
-def seen_of(table: Bios | Requests, stages: Stages | None = None) -> Seen:
-    """Return when each row of `table` was first and last seen, by its times, cut and stages.
-
-    A bio with neither Q, cut nor completion is `lost`: nothing says that it is still in flight. A
-    request merged into another is `over`, and not `lost`.
-    """
-    first, last = first_seen(table), np.maximum(last_seen(table), table.cut)
-    if stages is not None and len(stages.owner):
-        first = np.where(first == NEVER, FOREVER, first)
-        loops.widen(_rows_of(table.number, stages.owner), stages.start, stages.end, first, last)
-        first = np.where(first == FOREVER, NEVER, first)
-    lost = table.gone != NEVER
-    if isinstance(table, Bios):
-        lost |= (table.queue < 0) & (table.cut < 0) & (table.complete < 0)
-        return Seen(first, last, lost, lost)
-    absorbed = table.absorbed_by >= 0
-    return Seen(first, last, lost & ~absorbed, lost | absorbed)
-
-
-def _rows_of(number: I64, owner: I64) -> I64:
+def rows_of_owners(number: I64, owner: I64) -> I64:
     """Return per owner (n,) its row in `number` (distinct), -1: it has none."""
     rows = np.empty(len(owner), dtype=np.int64)
     if loops.rows_of(np.ascontiguousarray(number), np.ascontiguousarray(owner), rows) >= 0:
@@ -244,7 +208,7 @@ def add_stages(slices: Slices, stages: Stages) -> None:
     """Set `slices.stages` to those of `stages` that are theirs and take time, clipped to them."""
     if not len(slices) or not len(stages.owner):
         return
-    rows = _rows_of(slices.number, stages.owner)
+    rows = rows_of_owners(slices.number, stages.owner)
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows, kind="stable")
         rows, stages = rows[order], stages.take(order)
@@ -255,23 +219,6 @@ def add_stages(slices: Slices, stages: Stages) -> None:
     given = [rows, stages.start, stages.end, kinds, slices.start, slices.end]
     kept = loops.lay(*[*map(np.ascontiguousarray, given), count, name, start, end])
     slices.stages = StageColumns(count, name[:kept], start[:kept], end[:kept])
-
-
-def add_stage_times(slices: Slices, stages: Stages, told: Bool) -> None:
-    """Add the total time of each kind of stage to the slices in `told` (n,) that have it."""
-    if not len(slices) or not len(stages.owner):
-        return
-    rows = _rows_of(slices.number, stages.owner)
-    table, rows = stages.take(rows >= 0), rows[rows >= 0]
-    start = np.maximum(table.start, slices.start[rows])
-    end = np.minimum(np.maximum(table.end, start), slices.end[rows])
-    for kind in np.flatnonzero(np.bincount(table.stage)).tolist():
-        here = table.stage == kind
-        total = np.zeros(len(slices), dtype=np.int64)
-        present = np.zeros(len(slices), dtype=np.bool_)
-        np.add.at(total, rows[here], (end - start)[here])
-        present[rows[here]] = True
-        slices.put(stage_argument(Stage(kind)), total, present & told)
 
 
 # Choose what is drawn with all arguments: the slowest of each device and operation, or call.

@@ -87,22 +87,32 @@ def convert(
     to_end: bool = False,
     options: Options = STANDARD,
     place: Place | None = None,
-    blame: "Timeline | None" = None,
+    blame: bool = False,
 ) -> PerfettoSummary:
     """Write a Perfetto trace of the windows to `out` as they come, and return what was written.
 
     lifecycles: windows in order of time. stacks: the log's call stacks; None: bios get none. facts:
     further trace attributes. to_end: draw the trace up to the last window's end, as for a cut,
     instead of up to its last event. place: where the log stands in a trace of several logs; None:
-    alone. blame: who slowed whom, which takes in the windows as they come. Raises OutputError when
-    `out` cannot be written.
+    alone. blame: draw who slowed whom, too, with requests. Raises OutputError when `out` cannot be
+    written.
     """
+    timeline = None
+    if blame and options.detail.requests:
+        from biotrail.converters.analysis.blame.online import Timeline
+
+        timeline = Timeline(context)
     converter = _Converter(
-        context, out, stacks, facts or {}, to_end=to_end, options=options, place=place, blame=blame
-    )
+        context, out, stacks, facts or {}, to_end=to_end, options=options, place=place,
+        blame=timeline,
+    )  # fmt: skip
     for window in lifecycles:
+        if timeline is not None:
+            timeline.add(window)
         converter.write_window(window)
         del window  # not kept while the next is made
+    if timeline is not None:
+        timeline.add(None)
     converter.finish()
     return converter.summary
 
@@ -136,9 +146,8 @@ class _Converter:
         self._stacks = CallStacks(stacks)
         self._blocks = BlockMaker(drawing, self._stacks)
         self._streams = Streams(self._identity, self._clocks, drawing, self._stacks)
-        self._tree = tree = Tree(self._identity, context, place)
-        parts = self._file, self._streams, tree
-        self._slices = SliceWriter(*parts)
+        self._tree = tree = Tree(self._file, self._identity, context, place)
+        self._slices = SliceWriter(self._streams, tree)
         self._flows: FlowMaker | None = None
         if options.detail.requests:
             flow = self._identity.flow
@@ -149,7 +158,7 @@ class _Converter:
         self._lives = lives
         self._sites: SiteMaker | None = None
         """None: there were no pairs of events so far, and no object is followed."""
-        self.counters = CounterWriter(drawing, *parts)
+        self.counters = CounterWriter(drawing, self._streams, tree)
         self._slowest = Slowest(drawing, self._flights)
         self._blame = blame
         self._ftrace = options.ftrace
@@ -178,8 +187,8 @@ class _Converter:
             drawing, identity = self._drawing, self._identity
             self._sites = sites.SiteMaker(drawing, identity, self._tree, self._lives)
         bios, requests = maker.bios(window), maker.requests(window)
-        open_bios = maker.in_flight(BIO, window.open_bios)
-        open_requests = maker.in_flight(REQUEST, window.open_requests)
+        open_bios, *_ = maker.begin(BIO, window.open_bios)
+        open_requests, *_ = maker.begin(REQUEST, window.open_requests)
         losses = maker.losses(window.loss)
         self._flights.add(window)
         slowest, shown = self._slowest.add(bios, window)
@@ -295,14 +304,12 @@ class _Converter:
         if begin == end:
             return
         last_shown, at = (self._clocks.at(time)[-1][1] for time in (self._end, begin))
-        self.summary.view = View(
-            end - begin,
-            max(at - (end - begin), self._shown_from),
-            min(at + 2 * (end - begin), last_shown),
-            device,
-        )
+        since = max(at - (end - begin), self._shown_from)
+        stop = min(at + 2 * (end - begin), last_shown)
+        self.summary.view = View(end - begin, since, stop, device)
         # The log's last packet, where readers look for it.
-        self._file.packets([attributes({"view": str(self.summary.view)}, self._place.number)])
+        view = {"view": f"{since} {stop} {device}"}
+        self._file.packets([attributes(view, self._place.number)])
 
     def _start(self, window: Lifecycles | None, slices: Collection[Slices]) -> None:
         """Advance `_end` to the last packet of `slices`; at first write the trace's begin."""
@@ -331,7 +338,8 @@ class _Converter:
         facts = {**recording_facts(self.context), **self._place.facts, **self._facts}
         if self._place.beside is None and self._place.number == 1:
             self._file.packets([system_info(self.context)])
-        self._file.packets([attributes(facts, self._place.number), *self._tree.announcements()])
+        self._file.packets([attributes(facts, self._place.number)])
+        self._tree.begin()
         self._file.packets([instant(self._tree.recording, self._begin, "recording", facts)])
 
 

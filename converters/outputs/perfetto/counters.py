@@ -29,7 +29,7 @@ from biotrail.converters.outputs.perfetto.names import (
     STATE,
     Drawing,
 )
-from biotrail.converters.outputs.perfetto.packets import PacketFile, begin_packet, end_packet
+from biotrail.converters.outputs.perfetto.packets import begin_packet, end_packet
 from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import LATENCIES, LOST, READS, WRITES, Tree
 from biotrail.converters.outputs.perfetto.writing import PACKET
@@ -170,14 +170,11 @@ class CounterWriter:
     def __init__(
         self,
         drawing: Drawing,
-        file: PacketFile,
         streams: Streams,
         tree: Tree,
     ) -> None:
-        self._drawing = drawing
-        self._file = file
-        self._streams = streams
-        self._tree = tree
+        self._drawing, self._streams = drawing, streams
+        self._tree, self._file = tree, tree.file
         self._gauges: dict[int, Gauges] = {}
         """Per dev_t: its counters."""
         self._stream_of: dict[tuple[str, int], int] = {}
@@ -251,7 +248,7 @@ class CounterWriter:
         for dev, gauges in self._gauges.items():
             if gauges.states is not None:
                 packets = gauges.states.packets(self._tree.lane(STATE, dev, 0), begin, end)
-                self._file.packets([*self._tree.announcements(), *packets])
+                self._file.packets(packets)
         if self._lost:  # a zero at the trace's begin, then a sample at the end of each bin
             keys = np.array(sorted(self._lost), dtype=np.int64)
             totals = np.cumsum([0.0, *(self._lost[key] for key in keys.tolist())])
@@ -271,7 +268,6 @@ class CounterWriter:
             descriptor = self._tree.counter(name, dev)
             stream = self._streams.add(descriptor, "", int(times[0]))
             self._stream_of[name, dev] = stream
-            self._file.packets(self._tree.announcements())
         self._file.packets(self._streams.prepare(np.array([stream])))
         since = np.diff(times, prepend=self._streams.last[stream])
         sequence = int(self._streams.sequence[stream])

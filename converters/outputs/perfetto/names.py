@@ -200,14 +200,11 @@ INTERRUPT_ARGUMENTS = (
 )
 
 
-def stage_argument(stage: Stage) -> str:
-    """Return the argument for the time spent in a stage, all of its turns together: `Q2G_ns`."""
-    return f"{STAGE_NAMES[stage].replace('-', '_')}_ns"
-
-
 STAGE_ARGUMENTS = tuple(
-    Argument(stage_argument(s), f"time in {STAGE_NAMES[s]}", "it had no such stage") for s in Stage
+    Argument(f"{name.replace('-', '_')}_ns", f"time in {name}", "it had no such stage")
+    for name in (STAGE_NAMES[stage] for stage in Stage)
 )
+"""By Stage: the time spent in all of its turns, `Q2G_ns`."""
 
 BIO, REQUEST, LOSS, STAGE, SLOWEST = "bio", "request", "loss", "stage", "slowest"
 CALL, INTERRUPT, COMMIT, SUBMISSION = "call", "interrupt", "commit", "submission"

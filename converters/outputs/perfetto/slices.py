@@ -7,10 +7,12 @@ usual.
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
+from biotrail.converters.analysis.slow.io_details import file_path
 from biotrail.converters.calls.keys import rows_of
 from biotrail.converters.calls.names import name_of_call
 from biotrail.converters.events.path import DRIVERS
@@ -29,18 +31,19 @@ from biotrail.converters.events.tables import (
     LossWindows,
     RequestKind,
     Requests,
+    Stages,
     Tasks,
 )
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, Purpose, purposes
+from biotrail.converters.lifecycles.windows import first_seen, last_seen
+from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import (
     BOOL,
     FOREVER,
     Ranking,
-    Seen,
     Slices,
-    add_stage_times,
     add_stages,
-    seen_of,
+    rows_of_owners,
 )
 from biotrail.converters.outputs.perfetto.names import (
     BIO,
@@ -48,6 +51,7 @@ from biotrail.converters.outputs.perfetto.names import (
     FLUSH,
     LOSS,
     REQUEST,
+    STAGE_ARGUMENTS,
     Colour,
     Detail,
     Drawing,
@@ -85,8 +89,8 @@ class BlockMaker:
         """Return a slice per bio of which any time is known, in the order of (start, number).
 
         A slice ends at the completion; without one, at the last known time if the bio's end was
-        lost (`Seen.lost`), else it is open to the trace's end (FOREVER). Which arguments, stages
-        and call stacks it has follows from the detail (docs/perfetto.md).
+        lost, else it is open to the trace's end (FOREVER). Which arguments, stages and call stacks
+        it has follows from the detail (docs/perfetto.md).
         """
         if self.callstacks.names is not None:
             self.callstacks.known = self.callstacks.names.all()
@@ -98,9 +102,8 @@ class BlockMaker:
             known = known[np.isin(known, np.concatenate([table.family for table in tables]))]
         lower = [table.family[table.parent >= 0] for table in tables]
         self._stacked = np.unique(np.concatenate([known, *lower]))
-        stages, tasks = window.bio_stages, window.tasks
-        seen = seen_of(window.bios, stages)
-        slices, table = self._begin(BIO, window.bios, seen)
+        stages = window.bio_stages
+        slices, table, lost = self.begin(BIO, window.bios, stages)
         others = self._others(slices, table, self._bios)
         if self._detail == Detail.BIOS:
             slices.family = None
@@ -110,14 +113,10 @@ class BlockMaker:
             stacked = self.callstacks.names is not None and (table.stack >= 0).any()
             slices.callstack = self.callstacks.ids(table.stack) if stacked else None
             slices.put("number", table.number, others)
-            chosen = np.flatnonzero(~others)
-            part, few = slices.part(chosen), table.take(chosen)
-            self._served = few.request
-            self._arguments(part, few, window, seen)
-            add_stage_times(part, stages, ~few.doubtful)
-            slices.adopt(part, chosen)
-            self._summaries(slices, table, window.path, tasks, others)
-        self._unusual(slices, table, seen, others)
+            self._served = table.request[~others]
+            self._detailed(slices, table, ~others, window, stages, lost)
+            self._summaries(slices, table, window.path, window.tasks, others)
+        self._unusual(slices, table, lost, others)
         return slices
 
     def requests(self, window: Lifecycles) -> Slices:
@@ -127,17 +126,11 @@ class BlockMaker:
         only those that are chosen, or finished a chosen bio of the last `bios`, have stages.
         """
         stages = window.request_stages
-        seen = seen_of(window.requests, stages)
-        slices, table = self._begin(REQUEST, window.requests, seen)
+        slices, table, lost = self.begin(REQUEST, window.requests, stages)
         others = self._others(slices, table, self._requests)
         others &= ~np.isin(table.number, self._served)
-        chosen = np.flatnonzero(~others)
-        part, few = slices.part(chosen), table.take(chosen)
-        self._arguments(part, few, window, seen)
-        add_stage_times(part, stages, ~few.doubtful)
-        add_stages(part, stages)
-        slices.adopt(part, chosen)
-        self._unusual(slices, table, seen, others)
+        self._detailed(slices, table, ~others, window, stages, lost)
+        self._unusual(slices, table, lost, others)
         return slices
 
     def _others(self, slices: Slices, table: Bios | Requests, ranking: Ranking) -> Bool:
@@ -162,23 +155,38 @@ class BlockMaker:
             slices.text("host", np.full(len(slices), self._strings.id(self._host)))
         return slices
 
-    def in_flight(self, category: str, table: R) -> Slices:
-        """Return bare slices, by (start, number), of a window's open bios or open requests."""
-        seen = seen_of(table)
-        seen.over[:] = False
-        return self._begin(category, table, seen)[0]
+    def begin(
+        self, category: str, table: R, stages: Stages | None = None
+    ) -> tuple[Slices, R, Bool]:
+        """Return bare slices of the rows with a known time, by (start, number), with their rows.
 
-    def _begin(self, category: str, table: R, seen: Seen) -> tuple[Slices, R]:
-        """Return slices of the rows with a known time, by (start, number), and their rows."""
-        rows = np.flatnonzero(seen.first >= 0)
-        first, number = seen.first[rows], table.number[rows]
+        The third, (n,), is whether the end was lost, or (of a bio) neither Q nor end was recorded.
+        stages: None: the rows are in flight at the window's end.
+        """
+        start, last = first_seen(table), np.maximum(last_seen(table), table.cut)
+        if stages is not None and len(stages.owner):
+            start = np.where(start == NEVER, FOREVER, start)
+            rows = rows_of_owners(table.number, stages.owner)
+            loops.widen(rows, stages.start, stages.end, start, last)
+            start = np.where(start == FOREVER, NEVER, start)
+        lost = table.gone != NEVER
+        if isinstance(table, Bios):
+            # Of a bio with neither Q, cut nor completion nothing says that it is still in flight.
+            lost |= (table.queue < 0) & (table.cut < 0) & (table.complete < 0)
+            over = lost
+        else:
+            absorbed = table.absorbed_by >= 0
+            lost, over = lost & ~absorbed, lost | absorbed
+        rows = np.flatnonzero(start >= 0)
+        first, number = start[rows], table.number[rows]
         a, b = first[:-1], first[1:]
         if not ((a < b) | ((a == b) & (number[:-1] < number[1:]))).all():
             rows = rows[np.lexsort((number, first))]
-        start, over, last = seen.first, seen.over, seen.last
         if len(rows) < len(table) or (rows[:-1] > rows[1:]).any():
             table = table.take(rows)
-            start, over, last = start[rows], over[rows], last[rows]
+            start, last, lost, over = start[rows], last[rows], lost[rows], over[rows]
+        if stages is None:
+            over = np.zeros(len(table), np.bool_)
         end = np.where(table.complete >= 0, table.complete, np.where(over, last, FOREVER))
         end, group = np.maximum(end, start), table.dev.astype(np.int64)
         opf, names = table.opf, self.drawing.names
@@ -197,12 +205,23 @@ class BlockMaker:
         if colour == Colour.FAMILY or (colour == Colour.AUTO and stacked.any()):
             slices.family = (table.family + self.drawing.place.families).astype(np.uint64)
             slices.in_family = None if colour == Colour.FAMILY else stacked
-        return slices, table
+        return slices, table, lost
 
-    def _arguments(
-        self, slices: Slices, table: Bios | Requests, window: Lifecycles, seen: Seen
+    def _detailed(
+        self,
+        every: Slices,
+        table: Bios | Requests,
+        chosen: Bool,
+        window: Lifecycles,
+        stages: Stages,
+        lost: Bool,
     ) -> None:
-        """Add all arguments to slices of bios or requests."""
+        """Add all arguments, and stages to requests, to the chosen ones of `every`.
+
+        table, lost: as of `begin`.
+        """
+        at = np.flatnonzero(chosen)
+        slices, table, lost = every.part(at), table.take(at), lost[at]
         tasks, strings, context = window.tasks, self._strings, self._context
         bios = table if isinstance(table, Bios) else None
         named = bios is not None and (bios.task >= 0).any()
@@ -230,11 +249,26 @@ class BlockMaker:
         ended = table.complete >= 0
         slices.put("done_bytes", table.done_bytes, ended & (table.done_bytes != table.bytes))
         slices.put("requeues", table.requeues, table.requeues > 0)
-        self._marks(slices, table, seen)
+        self._marks(slices, table, lost)
         if isinstance(table, Bios):
             self._bio_arguments(slices, table, window)
         else:
             self._request_arguments(slices, table, window.path)
+        if len(slices) and len(stages.owner):  # the total time of each kind of stage
+            rows = rows_of_owners(table.number, stages.owner)
+            theirs, rows = stages.take(rows >= 0), rows[rows >= 0]
+            start = np.maximum(theirs.start, slices.start[rows])
+            end = np.minimum(np.maximum(theirs.end, start), slices.end[rows])
+            for kind in np.flatnonzero(np.bincount(theirs.stage)).tolist():
+                here = theirs.stage == kind
+                total = np.zeros(len(slices), dtype=np.int64)
+                present = np.zeros(len(slices), dtype=np.bool_)
+                np.add.at(total, rows[here], (end - start)[here])
+                present[rows[here]] = True
+                slices.put(STAGE_ARGUMENTS[kind].name, total, present & ~table.doubtful)
+        if isinstance(table, Requests):
+            add_stages(slices, stages)
+        every.adopt(slices, at)
 
     def _bio_arguments(self, slices: Slices, table: Bios, window: Lifecycles) -> None:
         tasks, strings = window.tasks, self._strings
@@ -246,11 +280,7 @@ class BlockMaker:
         slices.put("requests", table.requests, table.requests > 1)
         slices.text("ioprio", strings.ids(table.ioprio, ioprio_text))
         if (table.file >= 0).any():
-            files = self._context.files
-            ids = strings.ids(
-                table.file, lambda row: "" if row < 0 or files[row].device else files[row].shown
-            )
-            slices.text("file", ids)
+            slices.text("file", strings.ids(table.file, partial(file_path, self._context)))
         if self.callstacks.names is not None and (table.stack >= 0).any():
             stacks = self.callstacks.known
             why = strings.ids(table.stack, lambda row: stacks[row].missing if row >= 0 else "")
@@ -393,13 +423,13 @@ class BlockMaker:
         certainty = [self._strings.id(name) for name in _CERTAINTIES]
         return np.array(certainty, dtype=np.uint64)[table.certainty]
 
-    def _marks(self, slices: Slices, table: Bios | Requests, seen: Seen) -> None:
+    def _marks(self, slices: Slices, table: Bios | Requests, lost: Bool) -> None:
         """Add to slices what was cut off or not recorded, whose I/O it is, and the host."""
         for name, where in (
             ("begin_not_seen", (_begin_of(table) == NEVER) & (table.cut == NEVER)),
             ("begin_cut", table.cut != NEVER),
             ("open_at_end", slices.end == FOREVER),
-            ("end_not_seen", seen.lost[slices.rows]),
+            ("end_not_seen", lost),
             ("own", table.own),
             ("doubtful", table.doubtful),
         ):
@@ -407,7 +437,7 @@ class BlockMaker:
         if self._host and len(slices):
             slices.text("host", np.full(len(slices), self._strings.id(self._host)))
 
-    def _unusual(self, slices: Slices, table: Bios | Requests, seen: Seen, others: Bool) -> None:
+    def _unusual(self, slices: Slices, table: Bios | Requests, lost: Bool, others: Bool) -> None:
         """Add to the slices of `others` (n,) what tells how an I/O is out of the usual."""
         doubtful, failed = table.certainty != Certainty.EXACT, table.status != 0
         short = (table.complete >= 0) & (table.done_bytes != table.bytes)
@@ -426,7 +456,7 @@ class BlockMaker:
             part.put("requeues", few.requeues, few.requeues > 0)
         if isinstance(few, Requests):
             part.put("bios", few.bios, few.bios != 1)
-        self._marks(part, few, seen)
+        self._marks(part, few, lost[at])
         slices.adopt(part, at)
 
 

@@ -160,10 +160,9 @@ def slow_packets(
         if flows is not None:
             event.flow_ids.append(int(flows.ids(Arrow.SLOWEST, np.array([one.number]))[0]))
         add_facts(event, {**one.facts, "host": host})
-        behind = [] if blame is None else blame.behind(one.number)[:_CULPRITS]
-        if behind:
+        if blame is not None and (behind := blame.slow.get(one.number, (0, []))[1]):
             told = event.debug_annotations.add(name="behind").array_values
-            for culprit, ns in behind:
+            for culprit, ns in behind[:_CULPRITS]:
                 entries = told.add().dict_entries
                 entries.add(name="culprit", string_value=shown(culprit))
                 entries.add(name="wait_ns", uint_value=ns)
@@ -225,8 +224,19 @@ class Flights:
         self.now = _Flight.none()  # not kept while the next is made
         path = window.path
         open_path = None if path is None else replace(path, bios=path.open_bios)
-        ended = self._flights(window)
-        still = self._flights(replace(window, bios=window.open_bios, path=open_path))
+        found = []
+        for one in (window, replace(window, bios=window.open_bios, path=open_path)):
+            bios, who = one.bios, self._writers.codes_of_writers(one)
+            size = transferred(self._context, bios.opf, bios.bytes)
+            empty = asks_flush(self._context, bios.opf, bios.bytes)
+            op = np.where(empty, _FLUSH, bios.opf & OP_MASK).astype(np.int64)
+            end = np.where(bios.complete == NEVER, FAR, bios.complete)
+            every = _Flight(
+                bios.number, bios.dev, bios.tid.astype(np.int64), bios.queue, bios.issue, end,
+                who << 8 | op, size,
+            )  # fmt: skip
+            found.append(every.take((bios.queue != NEVER) & ~bios.own))
+        ended, still = found
         known = _Flight.concatenate([self._kept, ended])
         self.now = _Flight.concatenate([known, still])
         oldest = int(still.queue.min(initial=FAR))
@@ -235,19 +245,6 @@ class Flights:
         keeps[:-_MOST_KEPT] = False
         self._kept = known.take(keeps)
         self._floor = max(self._floor, int(known.end[~keeps].max(initial=NEVER)))
-
-    def _flights(self, window: Lifecycles) -> _Flight:
-        """Return the window's bios, without those of the recording."""
-        bios = window.bios
-        who = self._writers.codes_of_writers(window)
-        size = transferred(self._context, bios.opf, bios.bytes)
-        empty = asks_flush(self._context, bios.opf, bios.bytes)
-        op = np.where(empty, _FLUSH, bios.opf & OP_MASK).astype(np.int64)
-        end = np.where(bios.complete == NEVER, FAR, bios.complete)
-        return _Flight(
-            bios.number, bios.dev, bios.tid.astype(np.int64), bios.queue, bios.issue, end,
-            who << 8 | op, size,
-        ).take((bios.queue != NEVER) & ~bios.own)  # fmt: skip
 
     def beside_call(self, tid: int, disk: int | None, begin: int, end: int) -> str:
         """Return in words what a device had while a thread waited in a call; empty: nothing else.

@@ -28,9 +28,6 @@ class View:
     device: str
     """Label of the I/O's device: `nvme0n1 (259:0)`; empty: the trace has no I/O."""
 
-    def __str__(self) -> str:
-        return f"{self.begin} {self.end} {self.device}"
-
 
 @dataclass
 class PerfettoSummary:

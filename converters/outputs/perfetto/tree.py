@@ -48,6 +48,7 @@ from biotrail.converters.outputs.perfetto.names import (
     STATE,
     SUBMISSION,
 )
+from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.place import Place
 from biotrail.converters.outputs.perfetto.tracks import Identity
 
@@ -174,8 +175,9 @@ COUNTERS = {
 
 @dataclass
 class Tree:
-    """Makes the descriptors of a log's tracks; a group's is made with that of its first child."""
+    """Makes the descriptors of a log's tracks; writes that of a group before its first child's."""
 
+    file: PacketFile
     identity: Identity
     context: Context
     place: Place
@@ -190,17 +192,15 @@ class Tree:
     _names: dict[int, str] = field(default_factory=dict)
     """Name by process id, as by `name_processes`."""
     _groups: dict[str, int] = field(default_factory=dict)
-    """Per group that was made, by its path within the log: its uuid."""
-    _new: list[TracePacket] = field(default_factory=list)
-    """Packets of groups that `announcements` has not returned yet."""
+    """Per group that was written, by its path within the log: its uuid."""
 
-    def __post_init__(self) -> None:
-        """Make the log's root, below the one that it may share with others, and "recording"."""
+    def begin(self) -> None:
+        """Write the log's root, below the one that it may share with others, and "recording"."""
         place, above = self.place, None
         if place.above:
             above = Identity(place.above_key, beside=place.beside).uuid("host")
             shared = TrackDescriptor(uuid=above, name=place.above, child_ordering=_EXPLICIT)
-            self._new.append(TracePacket(track_descriptor=shared))
+            self.file.packets([TracePacket(track_descriptor=shared)])
         self.root = self._group(
             "host",
             name=place.label,
@@ -214,17 +214,12 @@ class Tree:
         )
 
     def _group(self, path: str, **descriptor: Any) -> int:
-        """Return the uuid of a group, of which a packet is made at its first use."""
+        """Return the uuid of a group, which is written at its first use."""
         if path not in self._groups:
             uuid = self._groups[path] = self.identity.uuid(path)
             track = TrackDescriptor(uuid=uuid, **descriptor)
-            self._new.append(TracePacket(track_descriptor=track))
+            self.file.packets([TracePacket(track_descriptor=track)])
         return self._groups[path]
-
-    def announcements(self) -> list[TracePacket]:
-        """Return descriptors of groups made since the last call; they precede their children."""
-        new, self._new = self._new, []
-        return new
 
     def name_processes(self, tasks: Tasks) -> None:
         """Note processes' names: their first threads', or where that is not known the title."""

@@ -20,7 +20,6 @@ from biotrail.converters.events.tables import I64, U64, Bool
 from biotrail.converters.outputs.perfetto import loops
 from biotrail.converters.outputs.perfetto.columns import FOREVER, Slices, firsts
 from biotrail.converters.outputs.perfetto.names import ARROW, CATEGORY_IIDS, STAGE
-from biotrail.converters.outputs.perfetto.packets import PacketFile
 from biotrail.converters.outputs.perfetto.tracks import Streams
 from biotrail.converters.outputs.perfetto.tree import Tree
 
@@ -194,7 +193,6 @@ def _tree(ends: I64, leaves: int) -> I64:
 class SliceWriter:
     """Writes the slices of one log, window by window, then the ends of open slices."""
 
-    file: PacketFile
     streams: Streams
     tree: Tree
     pools: dict[tuple[str, int], LanePool] = field(default_factory=dict)
@@ -218,47 +216,43 @@ class SliceWriter:
         pooled = [dev for category, dev in self.pools if category == slices.category]
         for dev in sorted({*groups.tolist(), *pooled}):
             rows = np.flatnonzero(slices.group == dev)
-            stream[rows] = self._streams_of(slices, rows, in_flight, dev)
+            pool = self.pools.setdefault((slices.category, dev), LanePool())
+            start, end = slices.start[rows], slices.end[rows]
+            # What began after the pool's latest end and all times of `rows` overlaps nothing in
+            # this window, and reserves no lane.
+            until = max(pool.frontier, int(start.max(initial=-1)))
+            until = max(until, int(end[end != FOREVER].max(initial=-1)))
+            reserving = np.flatnonzero((in_flight.group == dev) & (in_flight.start <= until))
+            stays = np.concatenate([end == FOREVER, np.zeros(len(reserving), dtype=np.bool_)])
+            number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
+            start = np.concatenate([start, in_flight.start[reserving]])
+            end = np.concatenate([end, in_flight.end[reserving]])
+            order = np.lexsort((number, start)) if len(reserving) else slice(None)
+            lane = np.empty(len(number), dtype=np.int64)
+            lane[order] = pool.assign(number[order], start[order], end[order], stays[order])
+            lane, start = lane[: len(rows)], start[: len(rows)]
+            first = np.full(len(pool.streams), FOREVER)
+            np.minimum.at(first, lane, start)
+            for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
+                descriptor = self.tree.lane(slices.category, dev, new)
+                at = int(first[new])
+                pool.streams[new] = self.streams.add(descriptor, slices.category, at)
+            stream[rows] = pool.streams[lane]
         if not len(slices):
             return
-        self.file.packets(self.tree.announcements())
-        self.file.packets(self.streams.prepare(stream, slices))
+        self.tree.file.packets(self.streams.prepare(stream, slices))
         for data in encode(slices, stream, self.streams.sequence, self.streams.last):
-            self.file.write(data)
+            self.tree.file.write(data)
         self._open_streams += stream[slices.end == FOREVER].tolist()
         nested = 0 if slices.stages is None else len(slices.stages.name)
-        self.file.summary.slices += len(slices) + nested
-
-    def _streams_of(self, slices: Slices, rows: I64, in_flight: Slices, dev: int) -> I64:
-        """Put these rows of `slices`, those on `dev`, on lanes; return the stream of each.
-
-        Slices in flight reserve a lane, but for those that began after the pool's latest end and
-        all times of `rows`: they overlap nothing in this window.
-        """
-        pool = self.pools.setdefault((slices.category, dev), LanePool())
-        start, end = slices.start[rows], slices.end[rows]
-        until = max(pool.frontier, int(start.max(initial=-1)))
-        until = max(until, int(end[end != FOREVER].max(initial=-1)))
-        reserving = np.flatnonzero((in_flight.group == dev) & (in_flight.start <= until))
-        stays = np.concatenate([end == FOREVER, np.zeros(len(reserving), dtype=np.bool_)])
-        number = np.concatenate([slices.number[rows], in_flight.number[reserving]])
-        start = np.concatenate([start, in_flight.start[reserving]])
-        end = np.concatenate([end, in_flight.end[reserving]])
-        order = np.lexsort((number, start)) if len(reserving) else slice(None)
-        lane = np.empty(len(number), dtype=np.int64)
-        lane[order] = pool.assign(number[order], start[order], end[order], stays[order])
-        lane, start = lane[: len(rows)], start[: len(rows)]
-        first = np.full(len(pool.streams), FOREVER)
-        np.minimum.at(first, lane, start)
-        for new in np.flatnonzero((pool.streams < 0) & (first != FOREVER)).tolist():
-            descriptor = self.tree.lane(slices.category, dev, new)
-            pool.streams[new] = self.streams.add(descriptor, slices.category, int(first[new]))
-        return pool.streams[lane]
+        self.tree.file.summary.slices += len(slices) + nested
 
     def finish(self, end: int) -> None:
         """Write an END at `end`, the trace's last time (ns), for every open slice."""
         stream = np.array(sorted(self._open_streams), dtype=np.int64)
-        self.file.packets(self.streams.prepare(stream))
+        self.tree.file.packets(self.streams.prepare(stream))
         since = np.maximum(end - self.streams.last[stream], 0)
         out = np.empty(PACKET * len(since), dtype=np.uint8)
-        self.file.write(out.data[: loops.encode_ends(since, self.streams.sequence[stream], out)])
+        self.tree.file.write(
+            out.data[: loops.encode_ends(since, self.streams.sequence[stream], out)]
+        )
