@@ -59,7 +59,7 @@ class ReportOptions:
         type=units.duration_from(LEAST_INTERVAL),
         help="Add a time series with intervals this long: 1s, 100ms.",
     )
-    order: Order | None = added(sort_option("count"))
+    order: Order | None = added(sort_option("devices and lists total, others count"))
     limit: int | None = added(limit_option("15; --json and --csv have all"))
     """Rows of each table; 0: all; None: the usual number as text, all as JSON and CSV."""
     reading: Reading = added(reading_options(labels=True))

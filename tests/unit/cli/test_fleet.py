@@ -568,13 +568,11 @@ def test_the_queries_of_the_page_run(
     assert Cli(capsys)("archive", *paths, "-o", tmp_path / "archive").status == 0
     monkeypatch.chdir(tmp_path)
     # WHEN the page's queries run, for writes, of which the sample consists
-    answers = []
-    for text in BLOCK.findall(PAGE.read_text()):
-        scope: dict[str, Any] = {}
-        exec(text.replace("'read'", "'write'").replace('"read"', '"write"'), scope)
-        answers.append(scope["answer"])
+    [text] = BLOCK.findall(PAGE.read_text())
+    scope: dict[str, Any] = {}
+    exec(text.replace("'read'", "'write'"), scope)
     # THEN each has both hosts, which did the same (test_parquet_docs compares engines)
-    bios, events = answers
+    bios, events = scope["reads"], scope["issues"]
     assert [row[0] for row in bios] == [row[0] for row in events] == ["db1", "db2"]
     assert bios[0][1:] == bios[1][1:]
     assert events[0][1:] == events[1][1:]
