@@ -248,14 +248,9 @@ def test_pairs_are_found(pairs: list[tuple[int, int]], data: st.DataObject) -> N
 # Loss windows: what was in flight while records were lost is marked, and nothing else.
 
 READS = """
-0   Q R 0+8 bio=1
-1   D R 0+8 bio=1 rq=1
-30  C R 0+8 bio=1 rq=1
-40  Q R 8+8 bio=2
-41  D R 8+8 bio=2 rq=2
-90  C R 8+8 bio=2 rq=2
-95  Q R 16+8 bio=3
-96  D R 16+8 bio=3 rq=3
+0 QD 30 C R 0+8 bio=1 rq=1
+40 QD 90 C R 8+8 bio=2 rq=2
+95 QD R 16+8 bio=3 rq=3
 """
 
 

@@ -124,12 +124,8 @@ def test_a_comment_long_after_an_end_is_on_another_request(tmp_path, short_holds
     # GIVEN a request that fails, its E and d; 30 ms later an E and a d at its address, of a request
     # whose own events were lost, and other I/O all the time
     text = """
-        0 QGsD R 0+8 bio=1 rq=1
-        90 C R 0+8 bio=1 rq=1 err=10
-        91 E R 0+8 bio=1 rq=1 err=10
-        92 d R 0+8 rq=1
-        30000 E R 64+8 bio=2 rq=1 err=10
-        30001 d R 64+8 rq=1
+        0 QGsD 90 CEd R 0+8 bio=1 rq=1 err=10
+        30000 Ed R 64+8 bio=2 rq=1 err=10
         """
     for turn in range(1, 40):
         text += f"{turn * 1000} QGsD W 800+8 bio=9 rq=9\n{turn * 1000 + 500} C W 800+8 bio=9 rq=9\n"
