@@ -86,9 +86,8 @@ def test_what_has_no_stack_or_was_refused_is_counted(tmp_path: Path, cli: Cli) -
         ended(START + 90_000_000, 50),
     ]
     path = write(tmp_path / "x.biotrail", records, NOTES)
-    # WHEN they are shown
+    # WHEN they are shown / THEN each is counted with its reason
     done = cli("stacks", path)
-    # THEN each is counted with its reason
     assert "1 bio without a stack: its record is not in the log" in done.out
     assert "1 bio: kernel stack not in the log" in done.out
     assert "1 bio left out" in done.out
@@ -208,9 +207,8 @@ def test_wrong_usage_and_logs_without_stacks(tmp_path: Path, cli: Cli) -> None:
 def test_a_log_with_odd_stacks_is_refused_in_part(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log whose note of stacks is of another shape
     path = write(tmp_path / "x.biotrail", bio(0, 10, 5), [{"kernel": {"5": [["a", 1]]}}])
-    # WHEN it is shown
+    # WHEN it is shown / THEN the note is named as damaged and the stack as missing
     done = cli("stacks", path)
-    # THEN the note is named as damaged and the stack as missing
     assert done.status == 0
     assert "damaged: note" in done.out
     assert "kernel stack not in the log" in done.out

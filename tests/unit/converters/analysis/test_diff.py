@@ -137,9 +137,8 @@ def test_a_slower_device_is_told() -> None:
     # GIVEN a recording, and one of a device that takes 1.5 times as long
     a = load(1)
     b = load(2, factor=1.5)
-    # WHEN they are compared
+    # WHEN they are compared / THEN D2C differs, with the true factor in the interval
     diff = diff_of(a, b)
-    # THEN D2C differs, with the true factor in the interval
     for name in ("mean", "p50", "p90"):
         found = figure(diff, name, "D2C")
         assert found.differs, name
@@ -156,9 +155,8 @@ def test_failures_and_percentiles_of_few_are_told() -> None:
     # GIVEN a recording without failures, and one with one in ten
     a = load(1)
     b = load(2, lose=10)
-    # WHEN they are compared
+    # WHEN they are compared / THEN there is a difference, though no factor
     found = figure(diff_of(a, b), "failed_per_io")
-    # THEN there is a difference, though no factor
     assert found.differs and found.a == 0 and found.b == pytest.approx(0.1)
     assert found.relative is None and found.relative_low is None
     # GIVEN recordings of 1,500 I/Os WHEN compared THEN p99.9, which one or two decide, is open
@@ -294,10 +292,9 @@ def figures(found: dict[str, Any], victim: str) -> dict[str, dict[str, Any]]:
 def test_what_grew_because_of_whom(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a reader alone (but for a few writes), and one of whose reads four of ten are beside one
     a, b = log(tmp_path, "a", beside=0), log(tmp_path, "b", beside=4)
-    # WHEN they are compared
+    # WHEN they are compared / THEN the mean's growth is the culprit's, who is not there in A
     found = cli.json("diff", "--blame=process", a, b)
     app = figures(found, "app")
-    # THEN the mean's growth is the culprit's, who is not there in A
     assert (app["Q2C"]["a"], app["Q2C"]["b"]) == (2 * MS, 3.6 * MS)
     assert (app["behind backup"]["a"], app["behind backup"]["b"]) == (0, 1.6 * MS)
     assert (app["own service"]["a"], app["own service"]["b"]) == (2 * MS, 2 * MS)

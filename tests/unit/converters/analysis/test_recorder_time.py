@@ -125,9 +125,8 @@ def compared(cli: Cli, place: Path, a: dict[str, Any], b: dict[str, Any]) -> dic
 def test_a_difference_of_the_programs_is_no_change(cli: Cli, tmp_path: Path) -> None:
     # GIVEN one load, recorded with stacks on one side: Q2G is longer by what the program at Q is
     a, b = {"queued": 0.8, "programs": PLAIN}, {"queued": 4.2, "stacks": {"user": False}}
-    # WHEN compared by runs
+    # WHEN compared by runs / THEN neither mean nor percentiles of Q2G changed, and why is said
     found = compared(cli, tmp_path, a, b)
-    # THEN neither mean nor percentiles of Q2G changed, and why is said
     for name in ("mean", "p50", "p90", "p99"):
         one = found["Q2G"][name]
         assert one["by_recorder"] and one["changed"] is None and one["differs"], name

@@ -332,9 +332,8 @@ def test_groups_past_the_bound_are_no_device() -> None:
     reporter.bios, reporter.requests = Groups(1), Groups(1)
     for window in trace.lifecycles():
         reporter.add(window)
-    # WHEN it is made
+    # WHEN it is made / THEN the I/O of all others is in the total, and of no device
     report = reporter.finish(trace)
-    # THEN the I/O of all others is in the total, and of no device
     assert OTHERS in reporter.bios.by_code
     known = {entry["name"] for entry in trace.context.devices.values()}
     assert {device.device for device in report.devices} <= known
@@ -456,10 +455,9 @@ def test_a_flush_of_an_upper_device_is_a_flush_below_too() -> None:
     write, preflush = trace.context.op_number("write"), trace.context.flag_mask("PREFLUSH")
     bios.opf[:], bios.bytes[:], bios.dev[:] = write | preflush, 0, (1, 2)
     bios.parent[:] = (NEVER, bios.number[0])
-    # WHEN its time is divided
+    # WHEN its time is divided / THEN it is under flush, as it is in all other tables
     stacked = Stacked()
     stacked.add(SimpleNamespace(bios=bios), trace.context)  # type: ignore[arg-type]
-    # THEN it is under flush, as it is in all other tables
     assert list(stacked.by_pair) == [(1, 2, trace.context.op_number("flush"))]
 
 

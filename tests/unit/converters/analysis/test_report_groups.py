@@ -289,8 +289,7 @@ def cgroups_log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_ios_are_grouped_by_what_their_cgroup_is(
     cli: Cli, cgroups_log: Path, by: str, fields: tuple[str, ...], expected: dict[Any, int]
 ) -> None:
-    # GIVEN reads of cgroups, as many as the cgroup's number
-    # WHEN they are grouped
+    # GIVEN reads of cgroups, as many as the cgroup's number / WHEN they are grouped
     found = groups(cli, cgroups_log, by)
     # THEN each group has those of all its cgroups, whenever their names became known
     assert {tuple(one[f] for f in fields): one["ios"] for one in found} == expected
@@ -298,9 +297,8 @@ def test_ios_are_grouped_by_what_their_cgroup_is(
 
 
 def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
-    # WHEN the log is reported
+    # WHEN the log is reported / THEN each path has a name beside it
     text = cli("report", cgroups_log).out
-    # THEN each path has a name beside it
     rows = [line for line in text.splitlines() if line.startswith(("/", "…"))]
     for cgroup, name in {
         2: "db.service",

@@ -143,9 +143,8 @@ def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
     from tests.scenarios.cases import PLUGGED_WRITES
 
     log = captures.write_log(tmp_path / "a.biotrail", events_of(PLUGGED_WRITES.given))
-    # WHEN the slowest is asked for
+    # WHEN the slowest is asked for / THEN the others of its request are with it
     [slow] = cli.json("slow", "--top", "1", log)["ios"]
-    # THEN the others of its request are with it
     assert [mate["sector"] for mate in slow["mates"]] == list(range(8, 64, 8))
     assert [(r["bios"], r["tag"]) for r in slow["requests"]] == [(8, 7)]
     assert "7 other I/Os in the same request" in cli("slow", "--top", "1", log).out
@@ -183,9 +182,8 @@ def test_what_had_not_ended_counts_with_what_it_waited(cli: Cli, tmp_path: Path)
     text = "0 Q W 0+8 bio=1\n1 G W 0+8 bio=1\n2 s W 0+8 bio=1 rq=1\n3 D W 0+8 bio=1 rq=1\n"
     more = "5000 Q R 64+8 bio=2\n5001 G R 64+8 bio=2\n"
     log = captures.write_log(tmp_path / "a.biotrail", events_of(text + more))
-    # WHEN the slowest is asked for
+    # WHEN the slowest is asked for / THEN it is that one, marked, and where it is
     slow = cli.json("slow", log)["ios"][0]
-    # THEN it is that one, marked, and where it is
     assert slow["io"]["under_way"]
     assert slow["io"]["latency_ns"] is None
     assert slow["io"]["waited_ns"] == 5_001_000
@@ -374,9 +372,8 @@ def test_what_held_back_a_merged_write_is_named(
     # GIVEN a write that joined a request, which was inserted late, early, before, or never
     insert = f"{inserted[1:]} I W 0+{8 if inserted == '@5' else 16} bio=1 rq=1"
     log = log_of(tmp_path, MERGED + insert * bool(inserted), scheduler)
-    # WHEN the slowest are told
+    # WHEN the slowest are told / THEN the stage is named, and who held it back where the log tells
     lines = cli("slow", log).out.splitlines()
-    # THEN the stage is named, and who held it back where the log tells
     *_, line = [line for line in lines if line.startswith(f"  > {stage} ")]
     assert longest in line
     assert line.endswith(cause)
@@ -385,9 +382,8 @@ def test_what_held_back_a_merged_write_is_named(
 def test_a_request_that_the_driver_gives_back_is_named(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a read that the driver gives back, and that waits for its next issue
     log = log_of(tmp_path, GIVEN_BACK, "mq-deadline")
-    # WHEN the slowest is told
+    # WHEN the slowest is told / THEN its longest wait is named, and how often that happened
     said = cli("slow", log).out
-    # THEN its longest wait is named, and how often that happened
     [line] = [line for line in said.splitlines() if line.startswith("  > ")]
     assert line.startswith("  > R2D           498 µs  49.8 %")
     assert line.endswith("was given back by the driver, and waited to be issued again")
@@ -519,9 +515,8 @@ def test_the_events_of_a_bio_are_all_that_were_recorded(seed: int) -> None:
     # GIVEN a block layer at work
     log = history(random.Random(seed), size=4)
     truth = Truth(log)
-    # WHEN the events of its bios are asked for
+    # WHEN the events of its bios are asked for / THEN they are those that were written about them
     found = found_events(log)
-    # THEN they are those that were written about them
     for number, bio in determined(truth).items():
         assert found[number] == true_events(truth, bio), (seed, number)
 
@@ -690,9 +685,8 @@ def test_an_excerpt_holds_all_that_was_under_way(window: int) -> None:
     convert(trace.lifecycles(), trace.context, outs[0])
     first = trace.account.first_ns
     times = [(first + 300 * MS, first + 320 * MS), (first + 1100 * MS, first + 1130 * MS)]
-    # WHEN these times are drawn, from windows of any size
+    # WHEN these times are drawn, from windows of any size / THEN the trace is sound
     convert(excerpt(part.lifecycles(window), times), part.context, outs[1])
-    # THEN the trace is sound
     whole, found = (read(out.getvalue()) for out in outs)
     drawn = {s.args["number"]: s for s in found.slices("bio")}
     # AND everything that was under way then is there, from its beginning to its end

@@ -140,9 +140,8 @@ def test_calls_with_more_than_is_kept(cli: Cli, tmp_path: Path) -> None:
         log.waits(0, 200 + 100 * n, 210 + 100 * n + (n == 3), 210 + 100 * n + (n == 3))
     log.returns(0, MS, number=162, result=0, blocked=2611, queued=MOST_BIOS + 6, waits=255)
     path = log.write(tmp_path / "x.biotrail")
-    # WHEN it is asked for
+    # WHEN it is asked for / THEN the rest is counted, and the longest are there
     [found] = cli.json("slow", "--calls", path)["calls"]
-    # THEN the rest is counted, and the longest are there
     assert (len(found["bios"]), found["bios_left_out"]) == (MOST_BIOS, 6)
     assert found["bio_bytes"] == 4096 * (MOST_BIOS + 6)
     assert (len(found["waits"]), found["waits_left_out"]) == (MOST_WAITS, 5)

@@ -167,9 +167,8 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
-    # WHEN a report is made of held reads
+    # WHEN a report is made of held reads / THEN its JSON has them, by limit, device and operation
     told = cli.json("report", written)
-    # THEN its JSON has them, by limit, device and operation
     (one,) = told["held"]
     assert (one["cgroup"], one["operation"], one["bios"], one["several"]) == (
         "/limited",
@@ -338,9 +337,8 @@ def test_workers_for_a_cgroup_are_one_row(cli: Cli, tmp_path: Path) -> None:
     made.bio(7 * MS, 8 * MS, WORKER, call=None, cgroup=ROOT)
     made.bio(9 * MS, 10 * MS, WORKER, call=None)
     path = write(made, tmp_path)
-    # WHEN a report is made
+    # WHEN a report is made / THEN what they did for a cgroup is that cgroup's, the rest their own
     told = cli.json("report", path)["processes"]
-    # THEN what they did for a cgroup is that cgroup's, the rest their own
     rows = {(one["process"], one["pid"], one.get("cgroup"), one.get("cgroup_id")) for one in told}
     assert rows == {
         ("kworker", None, "/limited", LIMITED),

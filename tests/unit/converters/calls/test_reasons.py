@@ -235,10 +235,9 @@ def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
     log.waits(10, 815, 820, 821, 45, waker=900, stack=7)  # began after 12 had ended
     log.waits(10, 150, 410, 430, 46, waker=900, stack=8)  # for a page
     log.waits(10, 150, 410, 440, 47, waker=555, stack=7)  # woken by who commits nothing
-    # WHEN they are read
+    # WHEN they are read / THEN each names its own, and the others none
     waits = read(log, size=size).waits
     rows = zip(waits.tid.tolist(), waits.commit.tolist(), waits.commit_dev.tolist(), strict=True)
-    # THEN each names its own, and the others none
     none = (NEVER, 0)
     expected = {42: (11, DEV), 43: (12, DEV), 44: (31, DEV + 1), 45: none, 46: none, 47: none}
     assert {tid: (commit, dev) for tid, commit, dev in rows} == expected

@@ -217,11 +217,10 @@ def test_the_path_is_on_the_timeline_too(tmp_path):
         "bios": ("entry", "dirtied"),
         "interrupts": ("hard", "raised", "soft"),
     }.items():
-        # WHEN its windows are put on a timeline
+        # WHEN its windows are put on a timeline / THEN all times of its path are
         window = next(w for w in windows if len(getattr(w.path, table)))
         before = getattr(window.path, table)
         after = getattr(alignment.lifecycles(window).path, table)
-        # THEN all times of its path are
         for column in columns:
             times = getattr(before, column)
             assert np.array_equal(getattr(after, column), alignment.times(times)), column
@@ -252,9 +251,8 @@ def bounds(
 def test_the_true_clock_is_within_the_bound(seed: int, offset: int, rate: float) -> None:
     # GIVEN bounds around a clock's true offset
     at, low, high = bounds(seed, offset, rate)
-    # WHEN the line is fitted
+    # WHEN the line is fitted / THEN all bounds hold for it, and the truth is within what it says
     found = fit(at, low, high)
-    # THEN all bounds hold for it, and the truth is within what it says
     assert found is not None
     assert found.kept.all()
     line = found.line
@@ -286,9 +284,8 @@ def test_what_is_not_known_stays_unknown() -> None:
     wrong = np.array([10, 90, 150])
     low[wrong] += 400_000
     high[wrong] += 400_000
-    # WHEN the line is fitted
+    # WHEN the line is fitted / THEN these are left out, and the line is the others'
     found = fit(at, low, high)
-    # THEN these are left out, and the line is the others'
     assert found is not None
     assert np.flatnonzero(~found.kept).tolist() == wrong.tolist()
     assert found.line.rate == pytest.approx(50e-6, abs=1e-5)

@@ -72,9 +72,8 @@ def test_what_is_known_of_a_name(tmp_path: Path) -> None:
     for number, inode in enumerate(inodes):
         records += bio(number, inode)
     records += [*bio(6, 17, generation=2), *bio(7, 12, dev=9 << 20), *bio(8, 1, dev=9 << 20)]
-    # WHEN they are read
+    # WHEN they are read / THEN each is told as far as it is known; the last name counts
     found = paths_of(Trace(write(tmp_path / "x.biotrail", records)))
-    # THEN each is told as far as it is known; the last name counts
     assert found == [
         f"/srv/dir/{LONG.decode()}",
         "vda:…/deep/down",

@@ -194,10 +194,9 @@ def contents(path: Path) -> dict[str, str]:
 def test_row_groups_that_share_their_bytes_are_refused() -> None:
     # GIVEN an archive in which 200 row groups are the same bytes, as its account says
     data = crafted_archives.repeated(200)
-    # WHEN it is opened
+    # WHEN it is opened / THEN it is refused, with the place
     with pytest.raises(LogFormatError) as error:
         ArchiveSource(io.BytesIO(data))
-    # THEN it is refused, with the place
     assert "columns share the bytes from offset" in str(error.value)
     assert "make it again from the log" in str(error.value)
 
@@ -205,9 +204,8 @@ def test_row_groups_that_share_their_bytes_are_refused() -> None:
 def test_the_same_archive_with_one_row_group_is_read() -> None:
     # GIVEN an archive made in the same way, whose row group stands there once
     source = ArchiveSource(io.BytesIO(crafted_archives.repeated(1)))
-    # WHEN it is read
+    # WHEN it is read / THEN all of it is there
     events = sum(len(part.events) for part in source.parts())
-    # THEN all of it is there
     assert events == source.metadata.account.events > 0
     assert not source.problems
 
@@ -224,8 +222,7 @@ def test_a_table_of_chunks_beyond_belief_is_refused() -> None:
     # GIVEN a table of a million chunks, all the same, in a few bytes
     packed = base64.b64encode(zstandard.compress(np.zeros(6_000_000, "<i8").tobytes()))
     assert len(packed) < 10_000
-    # WHEN it is read
-    # THEN it is refused
+    # WHEN it is read / THEN it is refused
     with pytest.raises(LogFormatError, match="its table of chunks cannot be read"):
         _unpack_chunks("it", packed)
 

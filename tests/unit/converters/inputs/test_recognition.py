@@ -84,9 +84,8 @@ def test_text_is_read_whatever_stands_before(before: str, form: str) -> None:
         "pipe": Pipe(data),
         "gzip": io.BytesIO(gzip.compress(data)),
     }[form]
-    # WHEN it is read
+    # WHEN it is read / THEN there is the I/O
     [bio] = biotrail.open(stream).bios.to_pylist()
-    # THEN there is the I/O
     assert bio["latency_ns"] == 200_000
 
 
@@ -136,10 +135,9 @@ UNKNOWN = {
 def test_a_file_that_nobody_knows_is_named(kind: str, pipe: bool) -> None:
     # GIVEN a file of another kind
     data, words = UNKNOWN[kind]
-    # WHEN it is read
+    # WHEN it is read / THEN the error says what it is, what to do, and what is read
     with pytest.raises(LogFormatError) as error:
         list(open_source(Pipe(data) if pipe else io.BytesIO(data)).parts())
-    # THEN the error says what it is, what to do, and what is read
     said = str(error.value)
     assert words in said
     assert "perf.data, trace.dat, blktrace's files" in said
@@ -212,9 +210,8 @@ def test_files_of_a_folder_and_by_wildcards(tmp_path: Path) -> None:
 def test_a_child_keeps_the_options() -> None:
     # GIVEN a URL with options and a slash at its end
     place = locate("s3://bucket/folder/?endpoint_override=127.0.0.1:1&scheme=http&region=x")
-    # WHEN a child is asked for
+    # WHEN a child is asked for / THEN its URL opens the same storage
     child = place.child("a/b.parquet")
-    # THEN its URL opens the same storage
     assert child.path == "bucket/folder/a/b.parquet"
     options = "endpoint_override=127.0.0.1:1&scheme=http&region=x"
     assert child.url == f"s3://bucket/folder/a/b.parquet?{options}"
@@ -345,9 +342,8 @@ def test_all_members_and_frames_are_read(name: str) -> None:
 )
 def test_damage_is_told_behind_what_can_be_read(data: bytes) -> None:
     # GIVEN a file that is cut off or damaged
-    # WHEN it is read
+    # WHEN it is read / THEN what is before the damage is there, and why there is no more
     found, why, _ = read(data)
-    # THEN what is before the damage is there, and why there is no more
     assert CONTENT.startswith(found)
     assert why
 
@@ -355,9 +351,8 @@ def test_damage_is_told_behind_what_can_be_read(data: bytes) -> None:
 def test_what_unpacks_to_nothing_is_given_up() -> None:
     # GIVEN 100 times 10 MiB of zeros, by gzip and zstd
     for pack in (gzip.compress, zstd):
-        # WHEN they are read
+        # WHEN they are read / THEN it ends before all is unpacked, and without any one large piece
         found, why, allowance = read(pack(bytes(10 * MIB)) * 100)
-        # THEN it ends before all is unpacked, and without any one large piece
         assert "with little of use" in why
         assert len(found) <= SLACK + RATIO * allowance.stored
 
@@ -365,8 +360,7 @@ def test_what_unpacks_to_nothing_is_given_up() -> None:
 def test_a_beginning_needs_zstd_s_first_block() -> None:
     # GIVEN the first bytes of a file
     packed = zstd(CONTENT)
-    # WHEN the first block ends in them or not
-    # THEN the content's first bytes are known, or none
+    # WHEN the first block ends in them or not / THEN the content's first bytes are known, or none
     assert beginning(packed, 1000) == CONTENT[:1000]
     assert beginning(packed[:4096], 1000) == b""
     assert beginning(gzip.compress(CONTENT)[:500], 100) == CONTENT[:100]
@@ -519,10 +513,9 @@ RECORDINGS = {
 def test_it_is_refused_in_the_same_words(form: str) -> None:
     # GIVEN a valid recording without block events
     data, record, held = RECORDINGS[form]
-    # WHEN it is read
+    # WHEN it is read / THEN the error says so, what it has, and how they are recorded
     with pytest.raises(LogFormatError) as error:
         list(open_source(io.BytesIO(data)).parts())
-    # THEN the error says so, what it has, and how they are recorded
     said = str(error.value)
     assert "the stream: has no block events" in said
     assert "so there is no I/O in it: record them with" in said
@@ -557,9 +550,8 @@ def test_no_command_ends_well(
     # GIVEN a recording without block events
     monkeypatch.chdir(tmp_path)
     Path("recording").write_bytes(RECORDINGS[form][0])
-    # WHEN a command reads it
+    # WHEN a command reads it / THEN it says so, with status 1, and leaves nothing
     done = cli(command[0], "recording", *command[1:])
-    # THEN it says so, with status 1, and leaves nothing
     assert done.status == 1, done
     assert "recording: has no block events" in done.err
     assert done.out.strip() == ""

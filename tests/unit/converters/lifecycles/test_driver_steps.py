@@ -86,9 +86,8 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
         at = 1000 * (number + 1)
         request(log, at, at + 2500, {"driver": 1 + number % 3, "begun": 2400, "answered": 90})
     whole = read(log).steps
-    # WHEN the log is read in small windows
+    # WHEN the log is read in small windows / THEN it has the same rows
     parts = read(log, tuple(range(300, 15_000, 700)), size).steps
-    # THEN it has the same rows
     assert len(whole) == 12
     order = parts.number.argsort()
     for name in vars(whole):

@@ -248,9 +248,8 @@ def _load(count: int) -> list[Light]:
 def test_windows_of_any_size_give_the_same(tmp_path: Path, window_events: int) -> None:
     # GIVEN overlapping requests of less than a second, in many chunks
     path = write_log(tmp_path / "a.biotrail", _load(400), chunk=20)
-    # WHEN they are read in one window, and in many
+    # WHEN they are read in one window, and in many / THEN every row is the same
     whole, parts = read(path), read(path, window_events)
-    # THEN every row is the same
     for name in ("bios", "requests", "stages", "request_stages"):
         one, other = getattr(whole, name), getattr(parts, name)
         key = "owner" if "stages" in name else "number"

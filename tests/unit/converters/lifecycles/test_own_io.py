@@ -72,9 +72,8 @@ def write(directory: Path, text: str, **header: object) -> Path:
 def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     # GIVEN a write of the recorder's own and somebody's read
     path = write(tmp_path, ALONE)
-    # WHEN read
+    # WHEN read / THEN only the read is there
     found = read(path)
-    # THEN only the read is there
     assert found.tables.bios.sector.tolist() == [500]
     assert found.tables.requests.sector.tolist() == [500]
     assert not found.tables.bios.own.any()
@@ -83,9 +82,8 @@ def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     assert account.by_reason() == {Reason.USED: 5, Reason.OWN: 5}
     assert account.total == 10
     assert (account.own_bios, account.own_bytes, account.own_requests) == (1, 4096, 1)
-    # WHEN read with all of it
+    # WHEN read with all of it / THEN both are there, one marked
     found = read(path, own_io=True)
-    # THEN both are there, one marked
     assert found.tables.bios.own.tolist() == [True, False]
     assert found.tables.requests.own.tolist() == [True, False]
     assert found.trace.account.by_reason() == {Reason.USED: 10}

@@ -36,10 +36,9 @@ def sample() -> PathLog:
 
 def test_rows_are_what_the_records_say() -> None:
     # GIVEN a read with a wait, an fsync that fails, and a request that an interrupt completed
-    # WHEN they are read
+    # WHEN they are read / THEN each call is a row, in the order of their returns
     read = recorded_path(io.BytesIO(sample().data()))
     calls = read.calls
-    # THEN each call is a row, in the order of their returns
     assert calls.number.tolist() == [PREAD, FSYNC]
     assert calls.entry.tolist() == [START + 500, START + 19_000]
     assert calls.exit.tolist() == [START + 9500, START + 31_000]
@@ -148,9 +147,8 @@ def test_columns_of_the_path(tmp_path: Path) -> None:
     log.bio(150, 330, call=3, foreign=True)
     log.bio(160, 340, 7, call=None, opf=WRITE, dirtied=(50, 42, b"db"), dirtied_in=9)
     log.bio(170, 350, 7, call=None)
-    # WHEN bios are asked for as a table
+    # WHEN bios are asked for as a table / THEN each says what is known, the rest is null
     found = rows(log.write(tmp_path / "x.biotrail"))
-    # THEN each says what is known, the rest is null
     none = dict.fromkeys(PATH_NAMES)
     place = {"call_fd": 3, "call_offset": 8192, "call_length": 4096}
     assert found == [

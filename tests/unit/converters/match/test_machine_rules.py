@@ -158,8 +158,7 @@ def test_by_the_rule_alone_another_generation_begins(name: str) -> None:
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
-    # GIVEN a few events
-    # WHEN they are read with the rule and without it / THEN the tables differ
+    # GIVEN a few events / WHEN they are read with the rule and without it / THEN the tables differ
     by_intervals = name.startswith("finder/")
     found = rows(TEXTS[name], by_intervals)
     with without(name):

@@ -393,9 +393,8 @@ def test_an_insert_of_another_head_bio_at_the_sector_is_another_request() -> Non
         14 I 20 D 60 C R 592+16 bio=2 rq=1 chain=2,3
         """
     )
-    # WHEN the log is read
+    # WHEN the log is read / THEN the second request has its own insert
     t = tables_of(events)
-    # THEN the second request has its own insert
     assert [(ns - BASE_NS) // 1000 for ns in t.requests.insert] == [2, 14]
 
 
@@ -412,9 +411,8 @@ def test_a_flush_behind_data_whose_issue_was_lost_ends_it(queued, completed, win
         """
         + "".join(f"{ms}000 Q R 800+8 bio=9\n" for ms in range(1, 90))
     )
-    # WHEN the log is read in windows of any size
+    # WHEN the log is read in windows of any size / THEN the write ended with its last completion
     t = tables_of(sorted(events, key=lambda e: e["ns"]), window_events=window, chunks=90)
-    # THEN the write ended with its last completion
     assert t.bios.complete.tolist()[0] == BASE_NS + 90_060_000
     assert t.requests.number.tolist() == [1]
 
@@ -443,9 +441,8 @@ def test_a_bio_behind_a_gap_in_the_chain_ends_by_its_place() -> None:
         "320 R W 67+29 bio=108 rq=100",
         f"330 D W 67+29 bio=108 rq=100 chain={rest}",
     ]
-    # WHEN the log is read
+    # WHEN the log is read / THEN the ninth has not ended with the part that goes into it
     t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
-    # THEN the ninth has not ended with the part that goes into it
     mine = t.bios.request == t.bios.request[0]
     ended = t.bios.complete[mine] >= 0
     assert t.bios.sector[mine].tolist() == [8 * place for place in places if place != 7]
@@ -462,9 +459,8 @@ def test_a_bio_on_a_partition_is_the_one_on_the_disk_though_its_remap_was_lost()
     )
     part = ("254:2", {"name": "vda2", "kind": "partition", "disk": 254 << 20, "start": 4096})
     loss = {"start": BASE_NS + 1000, "end": BASE_NS + 2000, "cpu": 0, "level": 0, "kind": 0}
-    # WHEN the log is read
+    # WHEN the log is read / THEN there is one bio, with its end; that something was lost is said
     t = tables_of(events, devices=(REQUEST_BASED, part), losses=[loss | {"count": 1}])
-    # THEN there is one bio, with its end; that something was lost is said
     assert t.bios.queue.tolist() == [BASE_NS]
     assert t.bios.complete.tolist() == [BASE_NS + 60_000]
     assert t.bios.certainty.tolist() == [Certainty.LOST]
@@ -486,9 +482,8 @@ def test_a_bio_that_joined_behind_others_and_is_at_the_head_had_an_issue() -> No
         "60 D W 3+61 bio=1 rq=1 chain=1,2,3,4,5,6,7 bios=7 flags=1",
         "90 C W 56+8 bio=8 rq=1 status=10",
     ]
-    # WHEN the log is read
+    # WHEN the log is read / THEN what is told of it does not count as whole
     t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
-    # THEN what is told of it does not count as whole
     assert t.bios.complete[7] == BASE_NS + 90_000
     assert t.bios.certainty[7] == Certainty.LOST
 
@@ -505,9 +500,8 @@ def test_a_clone_of_a_bio_from_before_the_log_has_no_parent(end: str) -> None:
         {end}
         """
     )
-    # WHEN the log is read
+    # WHEN the log is read / THEN it is not said which of them the clone is of
     t = tables_of(events, devices=(REQUEST_BASED, MIRROR))
-    # THEN it is not said which of them the clone is of
     clone = t.bios.queue == BASE_NS + 2000
     assert t.bios.parent[clone].tolist() == [NEVER]
 

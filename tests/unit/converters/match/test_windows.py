@@ -111,11 +111,10 @@ def test_the_sources_do_the_same_uncompiled(monkeypatch) -> None:
     # GIVEN a history whose log was read
     made = history(random.Random(7), 12)
     alone = windows_of(log_of(made), made.window_events, "identity")
-    # WHEN it is read by the sources of the compiled modules
+    # WHEN it is read by the sources of the compiled modules / THEN the tables are the same
     monkeypatch.setattr(columns, "loops", uncompiled("recorder/log/column_loops.py"))
     monkeypatch.setattr(decoding, "loops", uncompiled("converters/events/decoding_loops.py"))
     again = windows_of(log_of(made), made.window_events, "identity")
-    # THEN the tables are the same
     assert differences(alone, again) == []
 
 
@@ -182,9 +181,8 @@ def test_addresses_are_the_same(short_holds, monkeypatch, type_name) -> None:
 def test_a_bio_that_a_damaged_chain_names_twice_ends_once(tmp_path: Path) -> None:
     # GIVEN a request of two bios, whose CHAIN names the second one twice, completed in two parts
     log = captures.write_log(tmp_path / "log", events_of(odd.NAMED_TWICE))
-    # WHEN it is read
+    # WHEN it is read / THEN each bio has ended with its own part
     _, windows = windows_of(log, 1 << 20, "identity")
-    # THEN each bio has ended with its own part
     bios = [window.bios for window in windows]
     ends = [ns - captures.BASE_NS for table in bios for ns in table.complete.tolist()]
     assert ends == [7_000, 8_000]
@@ -261,9 +259,8 @@ def test_windows_of_any_size(
     # CPU's records come up to some ms late
     events = loads(pieces)
     path = write(tmp_path / "a.biotrail", events, [c % len(events) for c in cuts], delays)
-    # WHEN it is read in small windows
+    # WHEN it is read in small windows / THEN every table and count is that of one window
     t, whole = read(path, window), read(path)
-    # THEN every table and count is that of one window
     assert whole.account.late == 0
     assert_same(t, whole)
     # THEN windows follow one another without a gap

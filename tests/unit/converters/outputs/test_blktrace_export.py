@@ -66,9 +66,8 @@ def fields(data: bytes) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("name", ["loop1", "zram1"])
 def test_a_real_set_is_written_byte_by_byte_as_it_was_read(tmp_path, name, size):
     # GIVEN a set of a loop device with a partition, and one of a bio-based device
-    # WHEN it is imported and written again, in windows of any size
+    # WHEN it is imported and written again, in windows of any size / THEN every file is the same
     summary = export(DATA / name, tmp_path, size)
-    # THEN every file is the same
     assert list(summary.sets.values()) == [tmp_path / name]
     assert not summary.left_out
     for file in DATA.glob(f"{name}.blktrace.*"):
@@ -135,9 +134,8 @@ def test_each_action_has_its_line_and_comes_back(tmp_path):
         "  8,0    1        6     0.000000120     8  C   R [0]",
     ]
     (tmp_path / "out").mkdir()
-    # WHEN they are imported and written again
+    # WHEN they are imported and written again / THEN every file is the same
     export(prefix, tmp_path / "out", 3)
-    # THEN every file is the same
     for cpu in (0, 1):
         name = f"sda.blktrace.{cpu}"
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / name).read_bytes()
@@ -241,9 +239,8 @@ def test_s_stands_for_g_where_a_log_has_no_g(tmp_path):
     write_log(tmp_path / "a.biotrail", events)
     trace = Trace(tmp_path / "a.biotrail")
     trace.context.header["events"]["letters"] = list("ACDEFIMQRXacms")
-    # WHEN it is written
+    # WHEN it is written / THEN there is a G for each s, of the thread that queued the bio
     summary = blktrace.write(trace.events(), trace.context, tmp_path)
-    # THEN there is a G for each s, of the thread that queued the bio
     (prefix,) = summary.sets.values()
     source = BlktraceSource(prefix)
     written = everything(source)

@@ -99,9 +99,8 @@ def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
     rows = bios({"number": 1, "queue": START, "issue": START + 10})
     still = bios({"number": 2, "queue": START + 20})
     absorbed = requests({"number": 3, "start": START, "absorbed_by": 0})
-    # WHEN converted
+    # WHEN converted / THEN they are cancelled, and what was not seen says so
     summary = write(tmp_path / "a", window(START, START + 500, rows, absorbed, still))
-    # THEN they are cancelled, and what was not seen says so
     found = operations(summary.anchor)
     cut, left = found["vda (254:0) bios", 1], found["vda (254:0) bios", 2]
     assert cut.attributes == {"cancelled": {"truncated": 1}}
@@ -128,10 +127,9 @@ def test_lost_events_are_shown(tmp_path: Path) -> None:
         {"start": START, "end": START + 50, "cpu": 1, "kind": int(Kind.D), "count": 5},
         {"start": START + 60, "end": START + 90, "cpu": -1, "kind": 0, "count": -1},
     ]
-    # WHEN converted
+    # WHEN converted / THEN the summary, the anchor file and the markers tell of them
     first = window(START, START + 500, bios({"number": 0, **times(0)}), loss=losses)
     summary = write(tmp_path / "a", first, window(START + 500, START + 600))
-    # THEN the summary, the anchor file and the markers tell of them
     assert (summary.lost, summary.lost_unknown) == (5, 1)
     assert "lost 5 events and in 1 windows an unknown number" in otf2_print(summary.anchor)
     if shutil.which("otf2-marker") is None:

@@ -80,9 +80,8 @@ def test_what_is_open_is_drawn_to_the_end_of_the_recording():
     later = {clock: at + 3_000_000_000 for clock, at in HEADER["clocks"].items()}
     facts.clocks.append(later)
     out = io.BytesIO()
-    # WHEN it is converted
+    # WHEN it is converted / THEN it is drawn to that reading and marked
     summary = convert(scene.windows([T + 100]), facts, out)
-    # THEN it is drawn to that reading and marked
     (one,) = read(out.getvalue()).slices("bio")
     assert (one.start, one.end) == (T + 5, T + 3_000_000_000)
     assert one.args["open_at_end"] is True
@@ -432,11 +431,10 @@ def test_losses_stand_in_the_part_of_their_time(cli: Cli, tmp_path: Path) -> Non
     # GIVEN a log with a loss window far into it, of which its index tells at once
     log = tmp_path / "disk.biotrail"
     cut_logs.write(log, 120)
-    # WHEN it is converted in parts
+    # WHEN it is converted in parts / THEN none is larger than was asked for
     done = cli("convert", "--max-size", "256K", log)
     assert done.status == 0, done.err
     traces = [read(path.read_bytes()) for path in parts_of(tmp_path)]
-    # THEN none is larger than was asked for
     assert len(traces) > 1
     assert all(path.stat().st_size <= 256 * KIB for path in parts_of(tmp_path))
     # AND one part has it, and no part goes on to where others are

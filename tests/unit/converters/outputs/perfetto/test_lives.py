@@ -90,10 +90,9 @@ def test_a_loss_before_the_window_of_the_first_hits_is_known_to_their_life() -> 
     window, *rest = trace.lifecycles()
     at = np.array([START + 10 * US])
     lost = LossWindows(at, at + US, np.array([0]), np.array([int(Kind.HIT)]), np.array([3]))
-    # WHEN converted
+    # WHEN converted / THEN the life says so
     out = io.BytesIO()
     convert([replace(window, sites=None, loss=lost), window, *rest], trace.context, out)
-    # THEN the life says so
     found = read(out.getvalue())
     (track,) = [t for uuid, t in found.tracks.items() if found.path(uuid).endswith(LIFE)]
     assert track.slices[0].args["lost"] == "records were lost meanwhile"

@@ -136,9 +136,8 @@ def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
     for tid in (50, 51, 52):
         log.task(tid, b"kworker/u8:1")
         log.waits_alone(100, 20_000 + tid, 20_100 + tid, tid, number=KERNEL_THREAD)
-    # WHEN it is converted
+    # WHEN it is converted / THEN the longest of these is there, and both calls
     slow = sorted(trace_of(log).slices("slowest call"), key=lambda one: one.start - one.end)
-    # THEN the longest of these is there, and both calls
     assert [one.name.partition(" kworker")[0] for one in slow] == [
         "(kernel thread)",
         "pread64 fio",
@@ -153,10 +152,9 @@ def test_writes_to_sysfs_and_procfs_are_not_among_the_slowest() -> None:
         log.name(77, b"queue", b"scheduler")
         log.waits(500, 600, 20_000, 20_100, 44)
         log.returns(500, 30_000, 44, number=WRITE, blocked=19_400, waits=1, file=77)
-        # WHEN it is converted
+        # WHEN it is converted / THEN that to the disk is among the slowest; both are drawn as calls
         trace = trace_of(log, notes={"mounts": {str(DEV): [["/", mount]]}}, files={})
         names = [one.name for one in trace.slices("slowest call")]
-        # THEN that to the disk is among the slowest; both are drawn as calls
         assert ("write" in names) == there, mount
         assert "write" in [one.name for one in trace.slices(CALL)]
 
@@ -350,9 +348,8 @@ def test_interrupts_are_slices_of_their_device() -> None:
     log.request(11_000, 15_000, hard=900, irq=28, context=2)
     log.request(21_000, 25_000, raised=800, soft=300, context=1)
     log.request(31_000, 35_000, context=0)
-    # WHEN they are converted
+    # WHEN they are converted / THEN each is a slice with its steps; a task's completion has none
     trace = arrows_of(log.data())
-    # THEN each is a slice with its steps; a task's completion has none
     softirq, interrupt, without = interrupts(trace)
     steps = [("hard irq", 100), ("raised", 500), ("softirq", 300)]
     assert softirq == ("interrupt", 4100, 5000, {"irq": 27}, steps)
