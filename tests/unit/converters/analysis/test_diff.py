@@ -32,9 +32,7 @@ from biotrail.converters.analysis.diff.runs import (
     t_beyond,
 )
 from biotrail.converters.analysis.diff.tree import CallDiff, Diff, Figure
-from biotrail.converters.analysis.distributions.slots import (
-    read_slots,
-)
+from biotrail.converters.analysis.distributions.slots import read_slots
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.pipeline import Trace
 from tests.scenarios.tools import events_of

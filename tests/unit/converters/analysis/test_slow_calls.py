@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.live.live import slow_calls
-from biotrail.converters.analysis.slow.calls import (
-    MOST_BIOS,
-    MOST_WAITS,
-    SlowestCalls,
-    state_name,
-)
+from biotrail.converters.analysis.slow.calls import MOST_BIOS, MOST_WAITS, SlowestCalls, state_name
 from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind

@@ -40,15 +40,7 @@ from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
 from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
-from tests.support.perfetto_make import (
-    HEADER,
-    PREFLUSH,
-    WRITE,
-    Scene,
-    bio,
-    context,
-    direct,
-)
+from tests.support.perfetto_make import HEADER, PREFLUSH, WRITE, Scene, bio, context, direct
 from tests.support.perfetto_scenes import T, assert_shows, cuts, drawn, scenes, trace_of
 
 

@@ -17,13 +17,7 @@ from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
 from tests.support.cli_runner import Cli
-from tests.support.follow_logs import (
-    US,
-    FollowLog,
-    logs,
-    many,
-    read_write,
-)
+from tests.support.follow_logs import US, FollowLog, logs, many, read_write
 from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.site_logs import FOLLOW, SiteLog
