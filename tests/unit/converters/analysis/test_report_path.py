@@ -338,10 +338,8 @@ LOAD = """
 0    Q WM 0+128 bio=1 pid=11 comm=fio
 5    c WM 0+128 bio=1 err=12
 10   Q W 0+128 bio=2 pid=11 comm=fio
-11   G W 0+128 bio=2
-12   s W 0+128 bio=2 rq=2
-13   D W 0+128 bio=2 rq=2 tag=1/1
-113  C W 0+128 bio=2 rq=2
+11 Gs W 0+128 bio=2 rq=2
+13 D 113 C W 0+128 bio=2 rq=2 tag=1/1
 200  Q WM 1000+8 bio=3 pid=11 comm=fio
 205  c WM 1000+8 bio=3 err=10
 300  Q R 2000+8 bio=4 pid=12 comm=dd
