@@ -19,6 +19,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
+from tests.support.golden_files import expect_section
 from tests.support.paths import DATA as TEST_DATA
 from tests.support.paths import ROOT
 from tests.support.sources import everything
@@ -275,9 +276,6 @@ def test_random_changes_never_break_the_loops(monkeypatch):
 
 # The layouts of text: which are read, what is said of the others; docs/inputs.md lists both.
 
-DOC = ROOT / "docs" / "inputs.md"
-SECTION = re.compile(r"(<!-- generated: layouts of text -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
 
 def named(layout: TextLayout) -> str:
     return layout.name
@@ -314,15 +312,9 @@ def test_a_layout_without_what_is_needed_is_named(layout: TextLayout) -> None:
 
 
 def test_the_document_lists_the_layouts(update: bool) -> None:
-    # GIVEN the document / WHEN its table is made again
-    text, wanted = DOC.read_text(), table() + "\n"
-    if update:
-        text = SECTION.sub(lambda m: m[1] + wanted + m[3], text)
-        DOC.write_text(text)
-    # THEN it is what stands there
-    found = SECTION.search(text)
-    assert found is not None
-    assert found[2] == wanted
+    # GIVEN the document / WHEN its table is made again / THEN it is what stands there
+    page = ROOT / "docs" / "inputs.md"
+    expect_section(page, "generated: layouts of text", table(), update=update)
 
 
 @pytest.mark.parametrize(
