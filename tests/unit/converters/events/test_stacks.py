@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices upon devices: an upper bio and all below it, in the trace, by intervals, for blktrace."""
 
-import io
 import struct
 from pathlib import Path
 
@@ -9,14 +8,13 @@ import pytest
 
 from biotrail.converters.events.tables import NEVER
 from biotrail.converters.outputs.blktrace import convert as blktrace
-from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from tests.scenarios.stacks import DM_ON_PARTITION, FOUR_LEVELS, PATH_LOST
 from tests.scenarios.tools import Scenario, Tables, devices_with, events_of, run
 from tests.support import captures
 from tests.support.blktrace_records import records
 from tests.support.perfetto_check import Slice
-from tests.support.perfetto_check import read as read_trace
+from tests.support.perfetto_make import traced
 
 HEAD_BYTES = 48
 """Of a blktrace record; a remap's payload follows: from device, to device, from sector."""
@@ -30,9 +28,7 @@ def _log(folder: Path, case: Scenario) -> Path:
 
 def _slices(folder: Path, case: Scenario) -> dict[str, dict[int, Slice]]:
     """Category to number to slice."""
-    log, out = Trace(_log(folder, case)), io.BytesIO()
-    perfetto.convert(log.lifecycles(), log.context, out)
-    trace = read_trace(out.getvalue())
+    trace = traced(_log(folder, case))
     return {c: {s.args["number"]: s for s in trace.slices(c)} for c in ("bio", "request")}
 
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recording's own I/O: left out of what is read, counted, and shown when asked for."""
 
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, purposes
-from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.kernel_names import FLAGS
@@ -23,6 +21,7 @@ from tests.support import captures
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import PathLog
 from tests.support.perfetto_check import read as read_trace
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV
 
 ALONE = """
@@ -200,9 +199,7 @@ def test_every_output_leaves_it_out_or_marks_it(cli: Cli, tmp_path: Path) -> Non
     again = read(tmp_path / "out.blktrace" / "vda")
     assert again.tables.bios.sector.tolist() == [500]
     # WHEN converted with its own I/O THEN slices of bios and requests say so
-    trace, out = Trace(path, own_io=True), io.BytesIO()
-    perfetto.convert(trace.lifecycles(), trace.context, out)
-    found = read_trace(out.getvalue())
+    found = traced(Trace(path, own_io=True))
     for category in ("bio", "request"):
         own = {s.args["sector"]: s.args.get("own") for s in found.slices(category)}
         assert own == {100: True, 500: None}

@@ -19,12 +19,12 @@ from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
-from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS
-from tests.support.perfetto_check import read, render
+from tests.support.perfetto_check import render
+from tests.support.perfetto_make import traced
 from tests.support.site_logs import ISSUE, SOFTIRQ, SiteLog
 from tests.support.stack_logs import DEV, START
 
@@ -231,9 +231,7 @@ def test_perfetto_names_a_bounded_number_of_keys_and_values(
         log.pair(100 * n, 100 * n + 50, 20 + n, 3, by=30 + n)
     # WHEN it is drawn, in windows of any size
     for window_events in (1, 100):
-        trace, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-        convert(trace.lifecycles(window_events, small=True), trace.context, out)
-        text = render(read(out.getvalue()))
+        text = render(traced(log.data(), window_events, small=True))
         # THEN the first have their names, and others are there, as numbers
         tracks = [line.strip() for line in text.splitlines() if "vec=" in line or "other" in line]
         assert [name for name in ("vec=20, @cpu=3", "vec=21, @cpu=3") if name in text]

@@ -28,19 +28,17 @@ from biotrail.converters.outputs.perfetto.names import (
     REQUEST,
     SUBMISSION,
     Detail,
-    Options,
 )
 from biotrail.converters.outputs.perfetto.place import Named
 from biotrail.converters.outputs.perfetto.place import places as named_places
 from biotrail.converters.outputs.perfetto.writing import LanePool
-from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
 from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
 from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
-from tests.support.perfetto_make import HEADER, PREFLUSH, WRITE, Scene, bio, context, direct
+from tests.support.perfetto_make import HEADER, PREFLUSH, WRITE, Scene, bio, context, direct, traced
 from tests.support.perfetto_scenes import T, assert_shows, cuts, drawn, scenes, trace_of
 
 
@@ -307,13 +305,9 @@ def places(trace: Read, category: str) -> dict[tuple[int, int, int, str], Slice]
 def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_path: Path) -> None:
     # GIVEN more I/Os of a device and operation than have all arguments, in several windows
     log = plain_log(tmp_path, 6000)
-    context, found = Trace(log).context, {}
-    for detail in (Detail.FULL, Detail.STANDARD):
-        out = io.BytesIO()
-        convert(Trace(log).lifecycles(3000), context, out, options=Options(detail=detail))
-        found[detail] = read(out.getvalue())
+    found = [traced(log, 3000, detail=detail) for detail in (Detail.FULL, Detail.STANDARD)]
     for category in ("bio", "request"):
-        full, standard = (places(found[d], category) for d in (Detail.FULL, Detail.STANDARD))
+        full, standard = (places(one, category) for one in found)
         # WHEN it is drawn by default THEN the same slices are there
         assert list(standard) == list(full)
         groups: dict[tuple[object, ...], list[Slice]] = {}

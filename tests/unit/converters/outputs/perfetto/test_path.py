@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from biotrail.cli.main import main
-from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert_parts
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
@@ -27,13 +27,12 @@ from tests.support.path_logs import FSYNC, WITH_REASONS, WRITE, PathLog
 from tests.support.path_tables import recorded_path
 from tests.support.paths import ROOT
 from tests.support.perfetto_check import Read, Slice, read
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV, START
 
 
 def trace_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
-    source, out = Trace(io.BytesIO(log.data(**how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, options=Options(every_call=True))
-    return read(out.getvalue())
+    return traced(log.data(**how), size, every_call=True)
 
 
 def spans(one: Slice) -> list[tuple[str, int, int]]:
@@ -169,10 +168,7 @@ SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
 
 
 def arrows_of(data: bytes | Path, size: int = 1_000_000, detail: Detail = Detail.FULL) -> Read:
-    source, out = Trace(io.BytesIO(data) if isinstance(data, bytes) else data), io.BytesIO()
-    options = Options(detail=detail, every_arrow=True)
-    convert(source.lifecycles(size), source.context, out, options=options)
-    return read(out.getvalue())
+    return traced(data, size, detail=detail, every_arrow=True)
 
 
 def said(one: Slice) -> str:
@@ -417,9 +413,7 @@ NOTES = {"stacks": {"wait": {"7": [["jbd2_log_wait_commit", "", 1]], "8": [["odd
 
 
 def waits_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
-    source, out = Trace(io.BytesIO(log.data(notes=NOTES, **how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out)
-    return read(out.getvalue())
+    return traced(log.data(notes=NOTES, **how), size)
 
 
 def waits_sample() -> PathLog:
