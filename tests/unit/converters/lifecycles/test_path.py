@@ -15,6 +15,7 @@ from biotrail.converters.lifecycles.arrow.columns import PATH_NAMES
 from biotrail.converters.lifecycles.call_arguments import CURRENT, PLACES, What, argument
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, numbers
+from tests.support.both_ways import differences, windows_of
 from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
 from tests.support.path_tables import recorded_path
 from tests.support.stack_logs import START
@@ -98,16 +99,10 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
     cuts = range(300, 12_000, 700)
     # WHEN it is read in windows of any size THEN the rows are those of one window
     data = log.data(cuts)
-    first, second = (recorded_path(io.BytesIO(data), events) for events in (1_000_000, size))
-    assert len(second.calls) == len(second.waits) == len(second.paths) == 12
-    for name in ("calls", "waits", "paths"):
-        a, b = getattr(first, name), getattr(second, name)
-        order = b.number.argsort() if name == "paths" else range(len(b))
-        for column in vars(a):
-            expected = getattr(a, column).tolist()
-            found = getattr(b, column)[list(order)].tolist()
-            if column != "task":  # rows of the tables of each window
-                assert found == expected, (name, column)
+    whole, parts = (windows_of(io.BytesIO(data), events) for events in (1_000_000, size))
+    assert differences(whole, parts) == []
+    tables = [window.path for window in parts[1] if window.path is not None]
+    assert sum(len(one.calls) for one in tables) == sum(len(one.waits) for one in tables) == 12
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000_000])
