@@ -19,7 +19,6 @@ import pytest
 
 from biotrail.cli import diff as diff_command
 from biotrail.converters.analysis.diff.diff import make_diff, options_of
-from biotrail.converters.analysis.diff.figures import Resampling, interval
 from biotrail.converters.analysis.diff.runs import (
     EQUAL,
     TOO_FEW_RUNS,
@@ -182,24 +181,6 @@ def test_the_same_every_time(cli: Cli) -> None:
     first = cli("diff", "--json", a, b).out
     assert cli("diff", "--json", a, b).out == first
     assert cli("diff", "--json", "--seed", "1", a, b).out != first
-
-
-def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
-    # GIVEN many series of values that depend on those before them
-    held, tries, slots = 0, 300, 120
-    for number in range(tries):
-        rng = np.random.default_rng([7, number])
-        values = np.zeros(slots)
-        for i in range(1, slots):
-            values[i] = 0.4 * values[i - 1] + rng.normal()
-        drawn = Resampling.of(slots, 500, (number,))
-        assert drawn is not None
-        # WHEN each one's mean gets an interval
-        span = interval(drawn.sums(values) / drawn.sums(np.ones(slots)), 0.95, drawn.blocks)
-        assert span is not None
-        held += span[0] < 0.0 < span[1]
-    # THEN some 95 % of them hold the true one
-    assert 0.89 < held / tries < 0.985
 
 
 @pytest.mark.parametrize(
@@ -500,23 +481,6 @@ def test_identical_loads_have_no_more_marks_than_is_said(drift: float) -> None:
     assert corrected <= 11
     # AND leading ones, each by itself, in 5 % (18 of 200, likewise)
     assert leading <= 18
-
-
-def test_leading_figures_are_marked_by_chance_as_often_as_is_said() -> None:
-    # GIVEN many comparisons of equal runs, of which pairs may be taken  WHEN judged
-    rng = random.Random(9)
-    tries, marked = 1000, 0
-    for _ in range(tries):
-        figure = Figure("bios", "Q2C", "mean", "ns", 1.0, 1.0, leading=True)
-        runs = [
-            Run(side, "db1", f"{at:04d}", {"x": 1e5 * math.exp(rng.gauss(0, 0.04))})
-            for at, side in enumerate(in_turn(4, rng))
-        ]
-        Design.of(runs).judge(figure, ("x", "x"), 0.95)
-        mark([figure], 0.95)
-        marked += figure.changed is True
-    # THEN 5 % of them are marked
-    assert 0.035 < marked / tries < 0.068
 
 
 def test_ten_per_cent_are_found_with_five_runs_a_side() -> None:

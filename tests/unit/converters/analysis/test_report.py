@@ -219,23 +219,6 @@ def test_depth_is_what_counting_by_hand_gives(name: str, tmp_path: Path) -> None
             assert depth.max >= max(met, default=-1) + 1 - (not met)
 
 
-def test_seeks_are_those_of_the_queue_order() -> None:
-    # GIVEN the sample log WHEN it is reported on
-    tables, report = both(SAMPLE)
-    for device in report.devices:
-        major, minor = map(int, device.dev.split(":"))
-        rows = (tables.bios.dev == (major << 20 | minor)) & (tables.bios.bytes > 0)
-        bios = tables.bios.take(rows & (tables.bios.queue >= 0))
-        bios = bios.take(np.argsort(bios.queue, kind="stable"))
-        # THEN its seeks are those from each bio's end to the next one's beginning
-        end = bios.sector.astype(np.int64) + (bios.bytes >> 9)
-        seeks = bios.sector.astype(np.int64)[1:] - end[:-1]
-        assert device.q2q.sequential == int((seeks == 0).sum())
-        assert device.q2q.backward == int((seeks < 0).sum())
-        assert device.q2q.seek.sum == int(np.abs(seeks).sum()) * 512
-        assert device.q2q.gap.sum == int(bios.queue[-1] - bios.queue[0])
-
-
 def test_flushes_and_who_shared_them() -> None:
     # GIVEN the sample log, with a journal's commits
     tables, report = both(SAMPLE)

@@ -187,20 +187,6 @@ def test_what_is_said_of_it(tmp_path):
         assert re.search(pattern, said), (pattern, said)
 
 
-def test_never_stays_never(tmp_path):
-    # GIVEN an alignment / WHEN a time that was not seen is put on the timeline / THEN it stays so
-    first = Machine().write(tmp_path / "one.biotrail", [], span=SPAN)
-    second = Machine("db2", "2" * 32).write(tmp_path / "two.biotrail", BIOS, span=SPAN)
-    alignment = clocks(second).align_to(clocks(first))
-    assert alignment.times(np.array([-1, 1])).tolist()[0] == -1
-    # AND a window's tables keep their rows and order
-    window = next(iter(Trace(second).lifecycles()))
-    moved = alignment.lifecycles(window)
-    assert moved.bios.number.tolist() == window.bios.number.tolist()
-    assert (np.diff(moved.bios.queue) > 0).all()
-    assert (moved.bios.getrq == -1).all()
-
-
 def test_the_path_is_on_the_timeline_too(tmp_path):
     # GIVEN a log with calls, waits and interrupts, whose machine slept before
     log = PathLog()

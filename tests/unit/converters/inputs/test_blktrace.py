@@ -299,27 +299,6 @@ def test_a_gap_in_the_numbers_is_a_loss(tmp_path):
     assert source.losses == [{"start": 20, "end": 70, "cpu": 1, "level": 0, "kind": 0, "count": 5}]
 
 
-def test_a_real_zoned_device_in_version_2():
-    # GIVEN what Linux 7.2 writes of a zoned device: each zone operation once
-    source = BlktraceSource(DATA / "zoned")
-    # WHEN it is read / THEN each is there by its name, from its queueing to its end
-    events = everything(source)
-    context = Context(source.header)
-    found = Counter(
-        (LETTERS[kind], context.op_name(int(opf)))
-        for kind, opf in zip(events.kind.tolist(), events.opf.tolist(), strict=True)
-        if kind != Kind.TASK
-    )
-    zoned = {f"zone_{op}" for op in ("open", "close", "finish", "reset", "reset_all")}
-    assert found == Counter(
-        {(letter, op): 1 for letter in "QGDC" for op in zoned}
-        | {(letter, "write"): 8 for letter in "QGDC"}
-        | {(letter, "read"): 4 for letter in "QGDC"}
-    )
-    assert not source.problems
-    assert not source.losses
-
-
 # Which files belong together, where their records are, and what is wrong with them.
 
 

@@ -30,8 +30,6 @@ from biotrail.converters.inputs.parquet.locations import (
 )
 from biotrail.converters.inputs.series import SeriesSource
 from biotrail.converters.inputs.unpacking import (
-    RATIO,
-    SLACK,
     UNPACKING_ERRORS,
     Allowance,
     beginning,
@@ -348,15 +346,6 @@ def test_damage_is_told_behind_what_can_be_read(data: bytes) -> None:
     assert why
 
 
-def test_what_unpacks_to_nothing_is_given_up() -> None:
-    # GIVEN 100 times 10 MiB of zeros, by gzip and zstd
-    for pack in (gzip.compress, zstd):
-        # WHEN they are read / THEN it ends before all is unpacked, and without any one large piece
-        found, why, allowance = read(pack(bytes(10 * MIB)) * 100)
-        assert "with little of use" in why
-        assert len(found) <= SLACK + RATIO * allowance.stored
-
-
 def test_a_beginning_needs_zstd_s_first_block() -> None:
     # GIVEN the first bytes of a file
     packed = zstd(CONTENT)
@@ -654,15 +643,6 @@ def test_a_rotated_recording_beside_another_host(cli, files, tmp_path):
     assert "2 recordings on one timeline" in done.out
     trace = perfetto_check.read((tmp_path / "both.pftrace").read_bytes())
     assert [s.args["certainty"] for s in trace.slices("bio")] == ["exact"] * 2 * len(BIOS)
-
-
-def test_a_file_given_twice_is_refused(cli, files, tmp_path):
-    # GIVEN a copy of a file / WHEN it is given beside that / THEN it is said
-    copy = tmp_path / "copy.biotrail"
-    copy.write_bytes(files[1].read_bytes())
-    done = cli("convert", *files, copy, "-o", tmp_path / "x.pftrace")
-    assert done.status == 1
-    assert "copy.biotrail are the same log: give each once" in done.err
 
 
 def test_a_series_is_of_one_recording(files, tmp_path):

@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Associations without pointers: parents, flushes, remaps, and which latencies are in doubt."""
 
-import random
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
+from biotrail.converters.events.tables import NEVER, Bios, Certainty
 from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import NO_TAG
@@ -18,8 +17,6 @@ from tests.scenarios.cases_more import REQUEST_BASED as REQUEST_BASED_LOG
 from tests.scenarios.stacks import HEAD, PATH_A
 from tests.scenarios.tools import events_of, tables_of
 from tests.scenarios.variants import DM, REQUEST_BASED
-from tests.simulation.check import Tables, run
-from tests.simulation.loads import history
 from tests.simulation.model import LIFECYCLE, MINIMAL, Rec
 from tests.simulation.world import VDA
 from tests.support import captures, heavy_loads
@@ -278,28 +275,6 @@ def test_another_bios_end_is_none_of_it(line: str) -> None:
     assert t.bios.certainty[0] == Certainty.LOST
 
 
-def test_a_disk_with_two_paths_as_6_12_tells_it() -> None:
-    # GIVEN a log of three reads of such a disk
-    trace = Trace(DATA / "paths" / "nvme_6.12.biotrail")
-    (disk,) = (d["dev"] for d in trace.reader.header["devices"] if d["name"] == "nvme1n1")
-    # WHEN it is read
-    windows = list(trace.lifecycles())
-    bios = Bios.concatenate([window.bios for window in windows])
-    requests = Requests.concatenate([window.requests for window in windows])
-    bios = bios.take(bios.dev == disk)
-    # THEN each is known exactly, and done by one path or the other
-    assert bios.done_bytes.tolist() == [4096, 4096, 4096]
-    assert set(bios.certainty.tolist()) == {Certainty.EXACT}
-    served = {int(n): (int(d), int(end)) for n, d, end in zip(
-        requests.number, requests.dev, requests.complete, strict=True)}  # fmt: skip
-    paths = [served[number][0] for number in bios.request.tolist()]
-    assert paths[0] == paths[2] != paths[1]
-    assert disk not in paths
-    # AND ends with its request
-    ends = [served[number][1] for number in bios.request.tolist()]
-    assert bios.complete.tolist() == ends
-
-
 # Recordings without pointers of dm on a partition, whose remap goes on with dm's clone.
 
 
@@ -523,18 +498,3 @@ def test_a_merge_into_one_of_two_requests_bounds_nothing() -> None:
     # GIVEN a bio that joined one of two requests / WHEN their completions are 0.1 % apart
     # THEN all are in doubt all the same: which request there was at all rests on the choice
     assert doubtful(MERGE_INTO_ONE_OF_TWO) == [("ambiguous", True)] * 3
-
-
-def _columns(t: Tables) -> list[tuple[int, ...]]:
-    names = ("number", "complete", "doubtful")
-    return sorted(tuple(row[name] for name in names) for row in (*t.bios, *t.requests))
-
-
-@pytest.mark.parametrize("seed", range(0, 200, 8))
-def test_windows_of_any_size_doubt_the_same(seed: int) -> None:
-    # GIVEN a generated block layer at work, with losses / WHEN its log is read in small windows
-    found = history(random.Random(seed), 12)
-    whole = run(found, "intervals")
-    # THEN the same latencies are in doubt; that what is not is right, one_history.py checks
-    for window in (7, 150):
-        assert _columns(run(found, "intervals", window)) == _columns(whole)

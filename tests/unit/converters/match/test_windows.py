@@ -13,8 +13,6 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from biotrail.converters import pipeline
-from biotrail.converters.analysis.choosing.choosing import Choice
-from biotrail.converters.analysis.slow.slow import Slowest, Wanted
 from biotrail.converters.events import decoding
 from biotrail.converters.events.tables import Table
 from biotrail.converters.lifecycles.account import Reason
@@ -141,20 +139,6 @@ def test_a_comment_long_after_an_end_is_on_another_request(tmp_path, short_holds
         ("d", Reason.AFTER_END): 1,
     }
     assert differences(windows_of(path, 1 << 20), (trace, windows)) == []
-
-
-def test_the_slowest_are_the_same() -> None:
-    # GIVEN a real log  WHEN its slowest I/Os are found in windows of two sizes
-    found = []
-    for window in (1 << 20, 4_000):
-        trace = Trace(DEMO)
-        slowest = Slowest(trace, Choice(trace.context), Wanted(30))
-        for _ in trace.lifecycles(window, on_window=slowest.watch):
-            pass
-        found.append(slowest.found)
-    # THEN they are the same, with their events, requests, mates and parents
-    assert len(found[0]) == 30
-    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("type_name", ["request", "bio"])

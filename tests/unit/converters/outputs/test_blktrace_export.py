@@ -16,6 +16,8 @@ from biotrail.converters.outputs.blktrace.blkparse import lines
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import BY_KIND, Kind
+from tests.scenarios.stacks import FOUR_LEVELS, PATH_LOST
+from tests.scenarios.tools import Scenario, devices_with, events_of
 from tests.support.blktrace_records import (
     DATA,
     FS,
@@ -35,6 +37,8 @@ from tests.support.blktrace_records import (
 from tests.support.captures import load, parse, write_log
 from tests.support.sources import everything
 
+HEAD_BYTES = 48
+"""Of a blktrace record; a remap's payload follows: from device, to device, from sector."""
 CAPTURES = sorted(p.stem for p in (DATA.parent / "captures").glob("*.txt"))
 
 
@@ -297,3 +301,26 @@ def test_a_set_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
         export(DATA / "loop1", tmp_path, 7)
     assert packed[-1]
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("case", "device", "origin"),
+    [(FOUR_LEVELS, "vda", (9 << 20 | 8, 5128)), (PATH_LOST, "vdb", (252 << 20 | 10, 100))],
+    ids=["bio", "request"],
+)
+def test_remaps_say_where_they_came_from(
+    tmp_path: Path, case: Scenario, device: str, origin: tuple[int, int]
+) -> None:
+    # GIVEN a remap of a bio, or of a request
+    header = {"devices": devices_with(case.devices)}
+    log = Trace(write_log(tmp_path / "a.biotrail", events_of(case.given), header))
+    # WHEN the log becomes files for blkparse
+    blktrace.write(log.events(), log.context, tmp_path)
+    data = b"".join(p.read_bytes() for p in sorted(tmp_path.glob(f"{device}.blktrace.*")))
+    # THEN the lower device's files have it, with the upper device and sector
+    payloads = [r[HEAD_BYTES:] for r in records(data) if len(r) == HEAD_BYTES + 16]
+    found = [struct.unpack(">IIQ", payload) for payload in payloads]
+    assert [(dev, sector) for dev, _, sector in found] == [origin]
+    # THEN read again, each level's bios and their latencies are there
+    again = [w.bios for w in Trace(tmp_path / device).lifecycles()]
+    assert sum(len(bios) for bios in again) == 1

@@ -77,33 +77,6 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     assert "write it elsewhere (record -o)" in " ".join(told.split())
 
 
-def test_nobody_is_blamed_for_what_no_other_did(tmp_path: Path) -> None:
-    # GIVEN a reader that is alone, one of whose reads takes a hundred times as long
-    ios = blame_logs.alone("app", 100, MS)
-    ios[50] = Io("app", 50 * MS, 50 * MS + US, 50 * MS + 900 * US)
-    # WHEN its time is blamed / THEN what that took beyond its class is the device's alone
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    assert part(app, Kind.SERVICE) == 100 * 50 * US
-    assert part(app, Kind.DEVICE) == 850 * US
-    assert not app.without and not part(app, Kind.OTHER, "backup")
-    # GIVEN reads that are alone, and two at once that take twice as long
-    ios = blame_logs.alone("app", 40, 10 * MS)
-    for at in range(41, 60):
-        ios += [Io("app", at * 10 * MS, at * 10 * MS + US, at * 10 * MS + 99 * US)] * 2
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    # THEN the excess is waiting behind own other I/O
-    assert part(app, Kind.OWN) == 38 * 49 * US
-    assert {one.kind for one in app.parts} == {Kind.SERVICE, Kind.OWN}
-    # GIVEN a reader of whose reads all but 20 are beside a writer's
-    ios = [io for io in blame_logs.beside_a_writer() if io.comm == "backup"]
-    ios += blame_logs.alone("app", 20, MS, 10 * S)
-    ios += [Io("app", io.queue + US, io.issue + 2 * US, io.queue + 551 * US) for io in ios[:100]]
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    # THEN the writer is named, but not what would be without it
-    assert part(app, Kind.OTHER, "backup") > app.wait_ns / 2
-    assert not app.without
-
-
 def test_the_excess_is_shared_by_the_work_of_others(tmp_path: Path) -> None:
     # GIVEN reads beside a write that takes 2 ms alone and a read that takes 50 µs alone
     ios = blame_logs.beside_a_writer()

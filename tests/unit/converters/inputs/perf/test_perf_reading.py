@@ -345,14 +345,6 @@ def test_a_section_that_only_describes_costs_itself(number: Feature, damage: str
     assert len(said) == 1 or (damage == "garbage" and number in numbers)
 
 
-def test_perf_s_own_file_without_its_host_s_name() -> None:
-    """GIVEN a file that perf wrote, with the section HOSTNAME empty; THEN its events are there."""
-    whole = REAL.read_bytes()
-    data = bytearray(whole)
-    struct.pack_into("<Q", data, sections(whole)[Feature.HOSTNAME] + 8, 0)
-    assert len(read(bytes(data))[1]) == len(read(whole)[1])
-
-
 def test_the_formats_are_needed() -> None:
     """GIVEN the same file with its formats' section empty; THEN it is refused with a message."""
     data = bytearray(REAL.read_bytes())

@@ -2,7 +2,6 @@
 """Lives of followed objects in Perfetto traces."""
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,25 +24,6 @@ from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
 
 LIFE = "request 0xffff888000001400 life 1 (sector 2048)"
-
-
-def texts(slices: list[Slice], depth: int = 0) -> Iterator[str]:
-    for one in slices:
-        begin, end = (time - START for time in (one.start, one.end))
-        yield f"{'  ' * depth}{one.name} {begin / US:g}..{end / US:g}"
-        yield from texts(one.children, depth + 1)
-
-
-def test_lives_stand_beside_the_block_layers_tracks() -> None:
-    # GIVEN a log with bios and followed requests  WHEN converted
-    log = FollowLog()
-    log.bio(10, 900_000, call=None)
-    read_write(log)
-    trace = traced(log.data(), small=True)
-    # THEN it has both, below one root
-    assert len(trace.slices("bio")) == 1
-    roots = {trace.path(uuid).split("/")[0] for uuid in trace.tracks}
-    assert len(roots) == 1
 
 
 def test_parts_hold_every_life_once() -> None:
