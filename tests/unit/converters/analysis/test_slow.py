@@ -54,50 +54,6 @@ def tasks(group: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
     return group["ios"], group["bytes"], group["tasks"]
 
 
-def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
-    # GIVEN a read that a scheduler holds back behind writes / WHEN it is asked for
-    [slow] = cli.json("slow", "--op", "read", flood)["ios"]
-    # THEN the stage is named
-    longest = max(slow["io"]["stages"], key=lambda span: span["ns"])
-    assert (longest["stage"], longest["ns"]) == ("I2D", 877_000)
-    assert longest["share"] == pytest.approx(877 / 980)
-    assert sum(span["ns"] for span in slow["io"]["stages"]) == slow["io"]["latency_ns"] == 980_000
-    # AND all its events, and no other
-    told = [(e["letter"], e["offset_ns"] // 1000, e["cpu"], e["comm"]) for e in slow["events"]]
-    assert told == [
-        ("Q", 0, 1, "reader"),
-        ("G", 1, 1, None),
-        ("s", 2, 1, None),
-        ("I", 3, 1, None),
-        ("D", 880, 1, None),
-        ("C", 980, 0, None),
-    ]
-    # AND what was ahead of it, past it, and beside it
-    around = slow["surroundings"]
-    assert tasks(around["when_queued"]["waiting"]) == (1, 65536, {"writer": 1})
-    assert tasks(around["when_queued"]["in_device"]) == (1, 65536, {"writer": 1})
-    assert around["when_queued"]["requests_allocated"] == 2
-    assert around["when_queued"]["requests_in_device"] == 1
-    assert tasks(around["ahead"]) == (1, 65536, {"writer": 1})
-    assert tasks(around["overtook_it"]) == (1, 65536, {"writer": 1})
-    assert around["it_overtook"]["ios"] == 0
-    assert tasks(around["when_issued"]["in_device"]) == (2, 131072, {"writer": 2})
-    assert around["when_issued"]["waiting"]["ios"] == 0
-    assert tasks(around["completed_meanwhile"]) == (1, 65536, {"writer": 1})
-    assert around["of_these_issued_later"]["ios"] == 0
-    # AND these one by one, with their times since the read was queued
-    assert [(n["queue_ns"] < 0, n["issue_ns"] < 0, n["comm"]) for n in around["before"]] == [
-        (True, True, "writer"),
-        (True, False, "writer"),
-        (False, False, "writer"),
-    ]
-    assert around["before_left_out"] == 0
-    for one in around["before"]:
-        assert one["waited_ns"] == one["issue_ns"] - one["queue_ns"]
-        assert one["end_ns"] is None or one["in_device_ns"] == one["end_ns"] - one["issue_ns"]
-        assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
-
-
 def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     # GIVEN a log / WHEN few, or only slow ones are asked for
     found = cli.json("slow", flood)["ios"]
@@ -136,26 +92,6 @@ def test_a_log_is_read_twice_and_counted_without_a_wish(
     with opener("-", USUAL, twice=True) as again:
         counts = [sum(len(w.bios) for w in again().lifecycles()) for _ in "12"]
     assert counts == [4, 4]
-
-
-def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN eight plugged writes that became one request
-    from tests.scenarios.cases import PLUGGED_WRITES
-
-    log = captures.write_log(tmp_path / "a.biotrail", events_of(PLUGGED_WRITES.given))
-    # WHEN the slowest is asked for / THEN the others of its request are with it
-    [slow] = cli.json("slow", "--top", "1", log)["ios"]
-    assert [mate["sector"] for mate in slow["mates"]] == list(range(8, 64, 8))
-    assert [(r["bios"], r["tag"]) for r in slow["requests"]] == [(8, 7)]
-    assert "7 other I/Os in the same request" in cli("slow", "--top", "1", log).out
-    # GIVEN a log with one error
-    log = captures.write_log(
-        tmp_path / "a.biotrail", captures.load("partial-completion-error-loop")
-    )
-    # WHEN failed I/Os are asked for / THEN it is found, with what it did complete
-    found = cli.json("slow", "--failed", log)["ios"]
-    assert {slow["io"]["status"] for slow in found} == {"IOERR"}
-    assert "ended with IOERR" in cli("slow", "--failed", log).out
 
 
 def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> None:

@@ -358,8 +358,8 @@ def test_a_beginning_needs_zstd_s_first_block() -> None:
 
 def packet(content: bytes, number: int = 127) -> bytes:
     """A packet of Perfetto's with one field of bytes, by default one that nobody knows."""
-    field = system_traces._varint(number << 3 | 2) + system_traces._varint(len(content)) + content
-    return b"\x0a" + system_traces._varint(len(field)) + field
+    field = system_traces.varint(number << 3 | 2) + system_traces.varint(len(content)) + content
+    return b"\x0a" + system_traces.varint(len(field)) + field
 
 
 READS = system_traces.reads().bytes()

@@ -31,12 +31,11 @@ from tests.support import captures
 from tests.support.otf2_archives import (
     VDA,
     Call,
+    assert_as_the_library,
     bios,
     calls,
-    event_files,
     otf2_print,
     requests,
-    rewritten,
 )
 from tests.support.path_logs import FSYNC, PREAD, PathLog
 from tests.support.site_logs import SiteLog
@@ -283,13 +282,6 @@ def archive(
     return summary, summary.anchor
 
 
-def as_the_library(anchor: Path, directory: Path) -> None:
-    found, expected = event_files(anchor), rewritten(anchor, directory)
-    assert found.keys() == expected.keys()
-    for name, data in found.items():
-        assert data == expected[name], name
-
-
 def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:
     # GIVEN a short write, a failed read, a read into several buffers, an fsync, and an ioctl
     log = PathLog()
@@ -313,7 +305,7 @@ def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:
         ("32-bit syscall 3", None, {"result": 1}),
     ]
     assert (summary.calls, summary.call_operations) == (6, 4)
-    as_the_library(anchor, tmp_path / "b")
+    assert_as_the_library(anchor, tmp_path / "b")
 
 
 def test_times_that_go_back_are_moved_and_counted(tmp_path: Path) -> None:
@@ -388,7 +380,7 @@ def test_each_key_has_a_location_with_its_pairs(tmp_path: Path) -> None:
     printed = otf2_print(summary.anchor)
     assert "softirq: irq:softirq_entry to irq:softirq_exit" in printed
     # AND the library writes the same events in the same bytes
-    assert event_files(summary.anchor) == rewritten(summary.anchor, tmp_path / "again")
+    assert_as_the_library(summary.anchor, tmp_path / "again")
     # AND the same is in an archive of small windows
     for window in (1, 2, 3):
         parts = archived(sample(), tmp_path / f"parts{window}", window)

@@ -28,6 +28,7 @@ from tests.support import captures
 from tests.support.otf2_archives import (
     LOOP,
     Operation,
+    assert_as_the_library,
     assert_legal,
     bios,
     context,
@@ -35,7 +36,6 @@ from tests.support.otf2_archives import (
     operations,
     otf2_print,
     requests,
-    rewritten,
     window,
 )
 
@@ -324,15 +324,6 @@ def test_counts_bytes_latencies_and_attributes_are_the_tables(converted: Convert
 pytest.importorskip("otf2")
 
 
-def assert_as_the_library(summary: Otf2Summary, directory: Path) -> None:
-    """Fails where an event file differs from the one that the library makes of its events."""
-    found = event_files(summary.anchor)
-    expected = rewritten(summary.anchor, directory)
-    assert found.keys() == expected.keys()
-    for name, data in found.items():
-        assert data == expected[name], name
-
-
 SPACING_NS = 50
 
 
@@ -362,7 +353,7 @@ def test_chunks_end_where_the_librarys_do(tmp_path: Path) -> None:
     summary = convert([many(26_000)], context(), tmp_path / "a")
     # THEN records are in the same chunks, and readers find all of them
     assert len(event_files(summary.anchor)["0.evt"]) > 2 * CHUNK_BYTES
-    assert_as_the_library(summary, tmp_path / "b")
+    assert_as_the_library(summary.anchor, tmp_path / "b")
     assert otf2_print(summary.anchor).count("IO_OPERATION_") == summary.events
 
 
@@ -413,7 +404,7 @@ def test_any_operations_have_the_librarys_bytes(
     with tempfile.TemporaryDirectory() as directory:
         there = Path(directory)
         summary = convert([window(START, START + 99, ended, served)], context(), there / "a")
-        assert_as_the_library(summary, there / "b")
+        assert_as_the_library(summary.anchor, there / "b")
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
 from tests.support.paths import DATA
 from tests.support.sources import Pipe, everything
-from tests.support.system_traces import Event, SystemTrace
+from tests.support.system_traces import Event, SystemTrace, varint
 from tests.support.traced_events import makedev
 
 SAMPLE = DATA / "perfetto" / "ext4-on-loop.pftrace"
@@ -466,17 +466,10 @@ def test_a_trace_is_the_same(expected: tuple[Events, list[str]], plain_loops: No
     assert np.array_equal(events.raw, expected[0].raw)
 
 
-def _varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
 @pytest.mark.parametrize("value", [0, 127, 128, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
 def test_numbers_of_64_bits(value: int, plain_loops: None) -> None:
     # GIVEN a message with a number as varint and as fixed 64 bits
-    data = memoryview(b"\x08" + _varint(value) + b"\x11" + value.to_bytes(8, "little"))
+    data = memoryview(b"\x08" + varint(value) + b"\x11" + value.to_bytes(8, "little"))
     message = packets.Messages(data, np.array([0]), np.array([len(data)]))
     # WHEN both are read / THEN they are that number, signed
     fields = message.fields([1, 2])

@@ -5,7 +5,6 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from biotrail.cli.main import main
@@ -24,8 +23,6 @@ from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD
 from tests.support.path_logs import FSYNC, WITH_REASONS, WRITE, PathLog
-from tests.support.path_tables import recorded_path
-from tests.support.paths import ROOT
 from tests.support.perfetto_check import Read, Slice, read
 from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV, START
@@ -159,8 +156,6 @@ def test_writes_to_sysfs_and_procfs_are_not_among_the_slowest() -> None:
 
 
 # Arrows from calls to their I/O and back to the waits that it ended, and slices of interrupts.
-
-RECORDED = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 
 
 SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
@@ -305,36 +300,6 @@ def test_bios_have_the_arrows_of_their_own_calls() -> None:
     pairs = [(one, other) for one, other in trace.arrows() if one.category == CALL]
     assert len(pairs) == 2
     assert all(one.args["tid"] == other.args["tid"] for one, other in pairs)
-
-
-def test_arrows_of_a_recording_are_those_of_its_tables() -> None:
-    # GIVEN a recording on a loop device whose I/O is another disk's WHEN it is converted
-    trace, tables = arrows_of(RECORDED), recorded_path(RECORDED)
-    pairs = [(one.category, other.category) for one, other in along(trace)]
-    # THEN every bio of a timed call that returned has its arrow, and no other bio
-    _, paths = tables.with_paths(np.ones(len(tables.bios), dtype=np.bool_))
-    row = tables.call_of(paths, _tids(tables, paths.number))
-    assert pairs.count((CALL, BIO)) == int((row >= 0).sum()) > 50
-    for one, other in along(trace):
-        if (one.category, other.category) == (CALL, BIO):
-            assert one.args["tid"] == other.args["tid"]
-            assert one.start <= other.start <= one.end
-        elif other.category == "request":
-            assert one.category != BIO or one.args["request"] == other.args["number"]
-            assert one.start <= other.start
-        elif other.category == BIO:
-            assert other.args["parent"] is not None
-            assert one.args["device"] != other.args["device"]
-        else:
-            assert other.name == "runnable"
-            assert 0 <= other.start - one.end <= 100_000
-    # AND most waits for a call's own I/O are known to be ended by it
-    assert pairs.count(("request", "stage")) > 30
-
-
-def _tids(tables: Any, number: Any) -> Any:
-    order = np.argsort(tables.bios.number)
-    return tables.bios.tid[order[np.searchsorted(tables.bios.number, number, sorter=order)]]
 
 
 def test_interrupts_are_slices_of_their_device() -> None:
