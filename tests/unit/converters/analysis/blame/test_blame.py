@@ -3,7 +3,7 @@
 
 from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 from unittest.mock import patch
 
@@ -468,6 +468,27 @@ def test_pairs_are_bounded_and_nothing_is_lost() -> None:
     assert sum(found.behind.values()) == 2 * MOST_VICTIMS * 200
     assert found.behind[OTHERS, OTHERS] == MOST_VICTIMS * 200
     assert sum(found.waited.values()) == 2 * MOST_VICTIMS * 1200
+
+
+def test_sums_are_those_of_one_pass(tmp_path: Path) -> None:
+    # GIVEN a reader beside a writer
+    path = blame_logs.write(tmp_path / "a.biotrail", blame_logs.beside_a_writer())
+    # WHEN the windows of its log are added, however small
+    trace = Trace(path)
+    found = BlameTotals(trace.context, "process")
+    told: list[Counter[tuple[str, str]]] = []
+    for window in trace.lifecycles(50, small=True):
+        found.add(window)
+        told.append(Counter(found.behind))
+    found.add(None)
+    # THEN no counter ever went down
+    told.append(found.behind)
+    for before, after in pairwise(told):
+        assert all(after[pair] >= ns for pair, ns in before.items())
+    # AND they are what one pass finds
+    whole = waits(path, 50)
+    assert found.waited == {name: row.wait_ns for name, row in whole.rows.items()}
+    assert found.behind["app", "backup"] == whole.rows["app"].behind["backup"] > 0
 
 
 def test_what_cannot_be_told_is_counted(tmp_path: Path) -> None:
