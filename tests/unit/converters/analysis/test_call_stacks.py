@@ -79,13 +79,8 @@ def test_bios_point_to_their_stacks_and_add_up(tmp_path: Path) -> None:
 
 def test_what_has_no_stack_or_was_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a bio without a stack record, one whose stack is not in the notes, one without a Q
-    records = [
-        queued(START, 1),
-        ended(START + 10, 1),
-        *bio(3, 10, 77),
-        ended(START + 90_000_000, 50),
-    ]
-    path = write(tmp_path / "x.biotrail", records, NOTES)
+    records = [queued(START, 1), ended(START + 10, 1), *bio(3, 10, 77)]
+    path = write(tmp_path / "x.biotrail", [*records, ended(START + 90_000_000, 50)], NOTES)
     # WHEN they are shown / THEN each is counted with its reason
     done = cli("stacks", path)
     assert "1 bio without a stack: its record is not in the log" in done.out

@@ -88,18 +88,6 @@ def test_calls_by_name_as_json_text_and_csv(cli: Cli, database: Path) -> None:
     assert found[-1] == ("read", "calls without I/O", "otherwise", str(MS))
 
 
-def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log whose recorder ceased to time calls, as that took too much
-    log = PathLog()
-    log.bio(120, 480, entry=100)
-    log.returns(100, 600, blocked=300, queued=1)
-    note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
-    path = log.write(tmp_path / "x.biotrail", notes={"call_timing": note})
-    # WHEN it is reported  THEN it says until when
-    assert cli.json("report", path)["calls_until_ns"] == START + 700_100
-    assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
-
-
 def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of bios alone  WHEN it is reported
     log = PathLog()

@@ -89,12 +89,7 @@ def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
 
 def test_calls_are_chosen_and_told(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN calls are chosen in several ways  THEN those are found
-    assert names(cli.json("slow", "--calls", database)) == [
-        "fsync",
-        "pread64",
-        "pread64",
-        "pread64",
-    ]
+    assert names(cli.json("slow", "--calls", database)) == ["fsync", *["pread64"] * 3]
     assert names(cli.json("slow", "--calls", database, "-n", "2")) == ["fsync", "pread64"]
     assert names(cli.json("slow", "--calls", database, "--over", "1ms")) == ["fsync"]
     failed = cli.json("slow", "--calls", database, "--failed")
@@ -203,6 +198,8 @@ def test_logs_with_less_than_all_calls_say_so(cli: Cli, tmp_path: Path) -> None:
     # WHEN calls are asked for  THEN that is said
     assert cli.json("slow", "--calls", path)["calls_until_ns"] == START + 700_100
     assert "(--call-budget)" in cli("slow", "--calls", path).out
+    assert cli.json("report", path)["calls_until_ns"] == START + 700_100
+    assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
     # GIVEN a log of timed calls alone
     log = PathLog()
     log.bio(120, 480, call=None)

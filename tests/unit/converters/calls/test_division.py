@@ -299,13 +299,8 @@ def test_parts_are_the_truth_in_windows_of_any_size(
     rows = zip(*(getattr(calls, name).tolist() for name in names), strict=True)
     found = [(e - START, tid, b - START, *rest) for e, tid, b, *rest in rows]
     assert sorted(found) == sorted(made.calls)
-    told = zip(
-        waits.run.tolist(),
-        waits.tid.tolist(),
-        waits.out.tolist(),
-        waits.cause.tolist(),
-        strict=True,
-    )
+    columns = (waits.run, waits.tid, waits.out, waits.cause)
+    told = zip(*(column.tolist() for column in columns), strict=True)
     assert sorted((r - START, tid, o - START, c) for r, tid, o, c in told) == sorted(made.waits)
 
 

@@ -170,12 +170,8 @@ def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
     # WHEN a report is made of held reads / THEN its JSON has them, by limit, device and operation
     told = cli.json("report", written)
     (one,) = told["held"]
-    assert (one["cgroup"], one["operation"], one["bios"], one["several"]) == (
-        "/limited",
-        "read",
-        3,
-        1,
-    )
+    names = ("cgroup", "operation", "bios", "several")
+    assert [one[name] for name in names] == ["/limited", "read", 3, 1]
     assert (one["bps"], one["iops"], one["process"], one["pid"]) == (2 << 20, None, "fio", READER)
     assert (one["time"]["count"], one["time"]["sum_ns"]) == (2, 178 * MS)
     # AND what calls waited for

@@ -261,10 +261,7 @@ def test_names_and_numbers_of_files(tmp_path):
     # THEN the names lead blkparse to the files
     assert sorted(found.sets.values()) == [tmp_path / "stream" / name for name in ("253_1", "7_1")]
     assert sorted(p.name for p in (tmp_path / "stream").iterdir()) == [
-        "253_1.blktrace.0",
-        "253_1.blktrace.1",
-        "7_1.blktrace.0",
-        "7_1.blktrace.1",
+        f"{device}.blktrace.{cpu}" for device in ("253_1", "7_1") for cpu in (0, 1)
     ]
     # AND each file counts from 1 without a gap
     for file in (tmp_path / "stream").iterdir():

@@ -132,14 +132,8 @@ def test_events_wait_for_what_began_earlier() -> None:
     first = queue.release(50, older)
     assert len(first) == 0
     queue.finish(bio_operations(bios({"number": 0, "queue": 5, "issue": 6, "complete": 60})), 70)
-    assert [row[1] for row in short(queue.release(70, bio_operations(bios())))] == [
-        5,
-        6,
-        10,
-        11,
-        20,
-        60,
-    ]
+    released = short(queue.release(70, bio_operations(bios())))
+    assert [row[1] for row in released] == [5, 6, 10, 11, 20, 60]
     assert queue.moved == 0
     # GIVEN a queue that has written up to 90
     queue = Queue()

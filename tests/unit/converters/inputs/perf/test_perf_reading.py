@@ -285,19 +285,6 @@ def test_names_keep_their_modifiers(kind: int, name: str, shown: str) -> None:
     assert facts.name(0) == shown
 
 
-def test_a_recording_of_other_events_names_them() -> None:
-    """GIVEN a recording of cpu-clock:u and page-faults:u alone; THEN the message names them so."""
-    made = Perf(names=("block_bio_queue", "block_rq_issue"))
-    made.features[Feature.EVENT_DESC] = event_desc("cpu-clock:u", "page-faults:u")
-    data = bytearray(made.file(made.io(START, 64)))
-    (attrs_at,) = struct.unpack_from("<Q", data, 24)
-    (each,) = struct.unpack_from("<Q", data, 16)
-    for number in range(2):
-        struct.pack_into("<IIQ", data, attrs_at + each * number, SOFTWARE, 128, 2 * number)
-    with pytest.raises(LogFormatError, match=r"only cpu-clock:u, page-faults:u\), .*: record"):
-        read(bytes(data))
-
-
 def described() -> tuple[Perf, list[bytes]]:
     """Return a recording of three reads with every section that is read, and its records."""
     made = Perf()

@@ -82,13 +82,8 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     log.bio(5000, 9000, call=None, opf=1 << 19)
     found = [one.args for one in trace_of(log).slices(BIO)]
     # THEN each says what is known, and no more
-    assert [args.get("call") for args in found] == [
-        "pread64",
-        "32-bit system call",
-        "page fault",
-        None,
-        None,
-    ]
+    calls = [args.get("call") for args in found]
+    assert calls == ["pread64", "32-bit system call", "page fault", None, None]
     assert ["fd" in args for args in found] == [True, True, False, False, False]
     who = [(a.get("dirtied_by"), a.get("dirtied_pid"), a.get("dirtied_before_ns")) for a in found]
     assert who == [(None, None, None)] * 3 + [("postgres", 811, 700)] + [(None, None, None)]
