@@ -30,6 +30,8 @@ from biotrail.converters.inputs.parquet.locations import (
 )
 from biotrail.converters.inputs.series import SeriesSource
 from biotrail.converters.inputs.unpacking import (
+    RATIO,
+    SLACK,
     UNPACKING_ERRORS,
     Allowance,
     beginning,
@@ -344,6 +346,16 @@ def test_damage_is_told_behind_what_can_be_read(data: bytes) -> None:
     found, why, _ = read(data)
     assert CONTENT.startswith(found)
     assert why
+
+
+def test_what_unpacks_to_nothing_is_given_up() -> None:
+    # GIVEN 100 times 10 MiB of zeros, by gzip and zstd
+    for pack in (gzip.compress, zstd):
+        # WHEN they are read
+        found, why, allowance = read(pack(bytes(10 * MIB)) * 100)
+        # THEN it ends before all is unpacked, and without any one large piece
+        assert "with little of use" in why
+        assert len(found) <= SLACK + RATIO * allowance.stored
 
 
 def test_a_beginning_needs_zstd_s_first_block() -> None:
