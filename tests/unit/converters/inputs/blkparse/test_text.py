@@ -3,6 +3,7 @@
 
 import gzip
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from biotrail.cli import convert, dump
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
 from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs.blkparse.source import BlkparseSource
 from biotrail.converters.inputs.log import Source
@@ -20,21 +22,13 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import IOERR
-from biotrail.recorder.schema.records import NO_SECTOR, Kind
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, Kind
 from tests.support import captures, paths
 from tests.support.both_ways import uncompiled
 from tests.support.sources import Pipe, everything
-from tests.unit.converters.inputs.blkparse.texts import (
-    DATA,
-    SDA,
-    contents,
-    events_of,
-    io_lines,
-    line,
-    source_of,
-    spelled,
-    text,
-)
+
+DATA = paths.DATA / "blktrace"
+SDA = 8 << 20
 
 ACTIONS = {
     " Q   R 8 + 8 [dd]": (Kind.Q, 8, 4096),
@@ -57,6 +51,51 @@ ACTIONS = {
     " Q FWS [dd]": (Kind.Q, 0, 0),
     " Q  WB 8 + 8 [old]": (Kind.Q, 8, 4096),
 }
+
+
+def text(*lines: str) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def line(number: int, rest: str, *, time: int = -1, dev: str = "8,0", cpu: int = 0) -> str:
+    """A line of the default format; rest: from the action on. time: ns, by default 1 µs each."""
+    time = number * 1000 if time < 0 else time
+    seconds, ns = divmod(time, 10**9)
+    return f"{dev:>7} {cpu:2d} {number:8d} {seconds:5d}.{ns:09d}    42 {rest}"
+
+
+def io_lines(number: int, sector: int, **at: int) -> list[str]:
+    """One read of 8 sectors: Q, G, I, D, C."""
+    bodies = [f" {act}   R {sector} + 8 [dd]" for act in "QGID"] + [f" C   R {sector} + 8 [0]"]
+    return [line(number + i, body, **at) for i, body in enumerate(bodies)]  # type: ignore[arg-type]
+
+
+def source_of(data: bytes) -> BlkparseSource:
+    source = open_source(io.BytesIO(data))
+    assert isinstance(source, BlkparseSource)
+    return source
+
+
+def events_of(source: Source) -> Events:
+    """Without names of threads."""
+    events = everything(source)
+    return events.take(np.flatnonzero(events.kind != Kind.TASK))
+
+
+def spelled(events: Events) -> str:
+    """The events' letters."""
+    return "".join(BY_KIND[Kind(kind)].letter for kind in events.kind.tolist())
+
+
+def contents(events: Events) -> Counter[tuple[int, ...]]:
+    """The records but for their order, times from the first on."""
+    words = events.raw.copy()
+    words[:, 0] = events.kind
+    times = (events.ts - events.ts.min(initial=1 << 62)).tolist()
+    rows = map(tuple, words.tolist())
+    return Counter(
+        (t, cpu, *row) for t, cpu, row in zip(times, events.cpu.tolist(), rows, strict=True)
+    )
 
 
 @pytest.mark.parametrize("body", ACTIONS)
