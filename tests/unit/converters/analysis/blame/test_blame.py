@@ -77,6 +77,17 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     assert "write it elsewhere (record -o)" in " ".join(told.split())
 
 
+def test_what_would_be_without_rests_on_enough_alone(tmp_path: Path) -> None:
+    # GIVEN a reader of whose reads all but 20 are beside a writer's / WHEN its time is blamed
+    ios = [io for io in blame_logs.beside_a_writer() if io.comm == "backup"]
+    ios += blame_logs.alone("app", 20, MS, 10 * S)
+    ios += [Io("app", io.queue + US, io.issue + 2 * US, io.queue + 551 * US) for io in ios[:100]]
+    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
+    # THEN the writer is named, but not what would be without it
+    assert part(app, Kind.OTHER, "backup") > app.wait_ns / 2
+    assert not app.without
+
+
 def test_the_excess_is_shared_by_the_work_of_others(tmp_path: Path) -> None:
     # GIVEN reads beside a write that takes 2 ms alone and a read that takes 50 µs alone
     ios = blame_logs.beside_a_writer()
