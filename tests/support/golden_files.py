@@ -18,3 +18,14 @@ def expecting(update: bool) -> Expect:
         assert text == expected, "\n".join(changes)
 
     return expect
+
+
+def expect_section(page: Path, head: str, wanted: str, *, update: bool) -> None:
+    """Assert what stands in a page between the comments `head` and `end`; update: put it there."""
+    before, begin, rest = page.read_text().partition(f"<!-- {head} -->\n")
+    found, end, after = rest.partition("<!-- end -->")
+    assert begin and end, head
+    if update:
+        page.write_text(f"{before}{begin}{wanted}\n{end}{after}")
+    else:
+        assert found == f"{wanted}\n"

@@ -231,3 +231,11 @@ def rewritten(anchor: Path, directory: Path) -> dict[str, bytes]:
 def event_files(anchor: Path) -> dict[str, bytes]:
     """An archive's event files by name."""
     return {path.name: path.read_bytes() for path in anchor.with_suffix("").glob("*.evt")}
+
+
+def assert_as_the_library(anchor: Path, directory: Path) -> None:
+    """Assert that each event file is the one that the library makes of its events."""
+    found, expected = event_files(anchor), rewritten(anchor, directory)
+    assert found.keys() == expected.keys()
+    for name, data in found.items():
+        assert data == expected[name], name

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 import zstandard
 
 MAGIC = 0x32454C4946524550
+START = 5_000_000_000
+"""When the first read begins (ns)."""
 TRACEPOINT, HARDWARE = 2, 0
 IP, TID, TIME, ADDR, READ, CALLCHAIN, ID, CPU, PERIOD = (1 << bit for bit in range(9))
 STREAM_ID, RAW, IDENTIFIER = 1 << 9, 1 << 10, 1 << 16
@@ -169,6 +171,10 @@ class Perf:
         common = {"dev": 7 << 20, "sector": sector, "nr_sector": 8, "bytes": 4096, "rwbs": b"R"}
         common |= {"comm": b"reader"} | values
         return [self.sample(name, time + 1000 * i, **common) for i, name in enumerate(self.names)]
+
+    def reads(self, count: int) -> list[bytes]:
+        """Return the records of reads, one behind the other, 10 µs apart."""
+        return [r for i in range(count) for r in self.io(START + 10_000 * i, 64 * i)]
 
     def comm(self, tid: int, name: bytes, time: int = 0) -> bytes:
         body = self.pack("II", tid, tid) + name.ljust(-(-(len(name) + 1) // 8) * 8, b"\0")

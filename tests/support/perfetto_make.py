@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes lifecycles for tests of converters: rows as dicts, windows cut anywhere."""
 
+import io
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
@@ -22,6 +23,10 @@ from biotrail.converters.events.tables import (
     Stages,
     Tasks,
 )
+from biotrail.converters.outputs.perfetto.convert import convert
+from biotrail.converters.outputs.perfetto.names import Options
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from tests.support.perfetto_check import Read, read
 
 DISK, PART, LOOP = 259 << 20, 259 << 20 | 1, 7 << 20
 SYNC, PREFLUSH, FUA = 1 << 11, 1 << 18, 1 << 17
@@ -186,3 +191,14 @@ def _as_of(row: dict[str, Any], end: int) -> dict[str, Any]:
 
 def context(**more: Any) -> Context:
     return Context({**HEADER, **more})
+
+
+def traced(
+    log: Any, window_events: int = WINDOW_EVENTS, *, small: bool = False, **options: Any
+) -> Read:
+    """The trace that a log becomes, read again. log: its path or bytes, or a `Trace`."""
+    given = io.BytesIO(log) if isinstance(log, bytes) else log
+    source, out = given if isinstance(given, Trace) else Trace(given), io.BytesIO()
+    windows = source.lifecycles(window_events, small=small)
+    convert(windows, source.context, out, options=Options(**options))
+    return read(out.getvalue())

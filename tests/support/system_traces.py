@@ -25,7 +25,7 @@ Event = tuple[int, int, str, dict[str, Any]]
 """Time (ns, BOOTTIME), thread id, tracepoint, its fields."""
 
 
-def _varint(value: int) -> bytes:
+def varint(value: int) -> bytes:
     """A number as protobuf writes it."""
     out = bytearray()
     while value > 0x7F:
@@ -97,10 +97,10 @@ class SystemTrace:
         body = b""
         for key, value in fields.items():
             data = value.encode() if isinstance(value, str) else None
-            body += _varint(key << 3 | (data is not None) * 2)
-            body += _varint(value) if data is None else _varint(len(data)) + data
+            body += varint(key << 3 | (data is not None) * 2)
+            body += varint(value) if data is None else varint(len(data)) + data
         event = FtraceEvent(timestamp=at, pid=tid)
-        event.MergeFromString(_varint(number << 3 | 2) + _varint(len(body)) + body)
+        event.MergeFromString(varint(number << 3 | 2) + varint(len(body)) + body)
         self.add(PROBES).ftrace_events.event.append(event)
 
     def compressed(self) -> "SystemTrace":

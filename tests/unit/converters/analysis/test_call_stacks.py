@@ -79,16 +79,10 @@ def test_bios_point_to_their_stacks_and_add_up(tmp_path: Path) -> None:
 
 def test_what_has_no_stack_or_was_refused_is_counted(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a bio without a stack record, one whose stack is not in the notes, one without a Q
-    records = [
-        queued(START, 1),
-        ended(START + 10, 1),
-        *bio(3, 10, 77),
-        ended(START + 90_000_000, 50),
-    ]
-    path = write(tmp_path / "x.biotrail", records, NOTES)
-    # WHEN they are shown
+    records = [queued(START, 1), ended(START + 10, 1), *bio(3, 10, 77)]
+    path = write(tmp_path / "x.biotrail", [*records, ended(START + 90_000_000, 50)], NOTES)
+    # WHEN they are shown / THEN each is counted with its reason
     done = cli("stacks", path)
-    # THEN each is counted with its reason
     assert "1 bio without a stack: its record is not in the log" in done.out
     assert "1 bio: kernel stack not in the log" in done.out
     assert "1 bio left out" in done.out
@@ -208,9 +202,8 @@ def test_wrong_usage_and_logs_without_stacks(tmp_path: Path, cli: Cli) -> None:
 def test_a_log_with_odd_stacks_is_refused_in_part(tmp_path: Path, cli: Cli) -> None:
     # GIVEN a log whose note of stacks is of another shape
     path = write(tmp_path / "x.biotrail", bio(0, 10, 5), [{"kernel": {"5": [["a", 1]]}}])
-    # WHEN it is shown
+    # WHEN it is shown / THEN the note is named as damaged and the stack as missing
     done = cli("stacks", path)
-    # THEN the note is named as damaged and the stack as missing
     assert done.status == 0
     assert "damaged: note" in done.out
     assert "kernel stack not in the log" in done.out

@@ -108,9 +108,8 @@ def test_latencies_are_those_of_the_tables(cli: Cli, stage: str) -> None:
                 flush = not bios.bytes[row]
                 op = "flush" if flush else trace.context.op_name(int(bios.opf[row]))
                 values.setdefault(op, []).append(took)
-    # WHEN histograms of a stage are asked for
+    # WHEN histograms of a stage are asked for / THEN they count what stands there
     found = cli.json("hist", "--stage", stage.lower(), "--in", "ns", SAMPLE)
-    # THEN they count what stands there
     assert {h["operation"] for h in found["histograms"]} == set(values)
     for histogram in found["histograms"]:
         expected = values[histogram["operation"]]
@@ -412,11 +411,10 @@ def test_grouped_values_are_those_of_sorting(rows, negative, compiled) -> None:
     for code, value in zip(codes.tolist(), values.tolist(), strict=True):
         if negative or value >= 0:
             wanted[code].add(np.array([value]))
-    # WHEN all are counted at once
+    # WHEN all are counted at once / THEN each group has its own
     made = [Distribution() for _ in range(5)]
     with patch.object(sketch, "loops", sketch.loops if compiled else LOOPS):
         add_grouped(codes, values, made, negative=negative)
-    # THEN each group has its own
     assert plainly(made) == plainly(wanted)
 
 

@@ -63,12 +63,8 @@ def test_the_report_tells_it_beside_the_stage(cli: Cli, tmp_path: Path) -> None:
     # AND every stage of JSON and CSV has it, and figures are as they were
     [read] = cli.json("report", a)["devices"][0]["operations"]
     of = {stage["stage"]: stage for stage in read["stages"]}
-    assert {name: one["recorder_ns"] for name, one in of.items()} == {
-        "Q2G": 3600,
-        "G2I": 150,
-        "I2D": 150,
-        "D2C": 160,
-    }
+    taken = {name: one["recorder_ns"] for name, one in of.items()}
+    assert taken == {"Q2G": 3600, "G2I": 150, "I2D": 150, "D2C": 160}
     assert of["Q2G"]["mean_ns"] == pytest.approx(4000, rel=0.02)
     rows = list(csv.DictReader(cli("report", "--csv", a).out.splitlines()))
     assert {row["recorder_ns"] for row in rows if row["stage"] == "Q2G"} == {"3600.0"}
@@ -125,9 +121,8 @@ def compared(cli: Cli, place: Path, a: dict[str, Any], b: dict[str, Any]) -> dic
 def test_a_difference_of_the_programs_is_no_change(cli: Cli, tmp_path: Path) -> None:
     # GIVEN one load, recorded with stacks on one side: Q2G is longer by what the program at Q is
     a, b = {"queued": 0.8, "programs": PLAIN}, {"queued": 4.2, "stacks": {"user": False}}
-    # WHEN compared by runs
+    # WHEN compared by runs / THEN neither mean nor percentiles of Q2G changed, and why is said
     found = compared(cli, tmp_path, a, b)
-    # THEN neither mean nor percentiles of Q2G changed, and why is said
     for name in ("mean", "p50", "p90", "p99"):
         one = found["Q2G"][name]
         assert one["by_recorder"] and one["changed"] is None and one["differs"], name

@@ -219,23 +219,6 @@ def test_depth_is_what_counting_by_hand_gives(name: str, tmp_path: Path) -> None
             assert depth.max >= max(met, default=-1) + 1 - (not met)
 
 
-def test_seeks_are_those_of_the_queue_order() -> None:
-    # GIVEN the sample log WHEN it is reported on
-    tables, report = both(SAMPLE)
-    for device in report.devices:
-        major, minor = map(int, device.dev.split(":"))
-        rows = (tables.bios.dev == (major << 20 | minor)) & (tables.bios.bytes > 0)
-        bios = tables.bios.take(rows & (tables.bios.queue >= 0))
-        bios = bios.take(np.argsort(bios.queue, kind="stable"))
-        # THEN its seeks are those from each bio's end to the next one's beginning
-        end = bios.sector.astype(np.int64) + (bios.bytes >> 9)
-        seeks = bios.sector.astype(np.int64)[1:] - end[:-1]
-        assert device.q2q.sequential == int((seeks == 0).sum())
-        assert device.q2q.backward == int((seeks < 0).sum())
-        assert device.q2q.seek.sum == int(np.abs(seeks).sum()) * 512
-        assert device.q2q.gap.sum == int(bios.queue[-1] - bios.queue[0])
-
-
 def test_flushes_and_who_shared_them() -> None:
     # GIVEN the sample log, with a journal's commits
     tables, report = both(SAMPLE)
@@ -332,9 +315,8 @@ def test_groups_past_the_bound_are_no_device() -> None:
     reporter.bios, reporter.requests = Groups(1), Groups(1)
     for window in trace.lifecycles():
         reporter.add(window)
-    # WHEN it is made
+    # WHEN it is made / THEN the I/O of all others is in the total, and of no device
     report = reporter.finish(trace)
-    # THEN the I/O of all others is in the total, and of no device
     assert OTHERS in reporter.bios.by_code
     known = {entry["name"] for entry in trace.context.devices.values()}
     assert {device.device for device in report.devices} <= known
@@ -456,10 +438,9 @@ def test_a_flush_of_an_upper_device_is_a_flush_below_too() -> None:
     write, preflush = trace.context.op_number("write"), trace.context.flag_mask("PREFLUSH")
     bios.opf[:], bios.bytes[:], bios.dev[:] = write | preflush, 0, (1, 2)
     bios.parent[:] = (NEVER, bios.number[0])
-    # WHEN its time is divided
+    # WHEN its time is divided / THEN it is under flush, as it is in all other tables
     stacked = Stacked()
     stacked.add(SimpleNamespace(bios=bios), trace.context)  # type: ignore[arg-type]
-    # THEN it is under flush, as it is in all other tables
     assert list(stacked.by_pair) == [(1, 2, trace.context.op_number("flush"))]
 
 

@@ -85,18 +85,6 @@ def test_groups_have_their_time_its_share_and_their_operations(tmp_path: Path) -
     ]
 
 
-def test_tables_have_reads_beside_writes(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN a log WHEN its report by process is printed
-    text = cli("report", str(log(tmp_path)), "--by", "process").out
-    table = text.split("By process")[1].split("\n\n")[0].splitlines()
-    # THEN a group of several operations has a row of each below its own, with its share in it
-    rows = [line.split() for line in table[3:]]
-    assert [row[0] for row in rows] == ["scan", "read", "write", "sync"]
-    assert rows[0][4:8] == ["256.0", "KiB", "4.0", "KiB"]
-    assert "(87.5" in rows[1] and "(12.5" in rows[2]
-    assert "84.2" in rows[0] and "15.8" in rows[3]
-
-
 @pytest.mark.parametrize(
     ("bio", "expected"),
     [
@@ -289,8 +277,7 @@ def cgroups_log(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 def test_ios_are_grouped_by_what_their_cgroup_is(
     cli: Cli, cgroups_log: Path, by: str, fields: tuple[str, ...], expected: dict[Any, int]
 ) -> None:
-    # GIVEN reads of cgroups, as many as the cgroup's number
-    # WHEN they are grouped
+    # GIVEN reads of cgroups, as many as the cgroup's number / WHEN they are grouped
     found = groups(cli, cgroups_log, by)
     # THEN each group has those of all its cgroups, whenever their names became known
     assert {tuple(one[f] for f in fields): one["ios"] for one in found} == expected
@@ -298,9 +285,8 @@ def test_ios_are_grouped_by_what_their_cgroup_is(
 
 
 def test_cgroups_are_shown_with_names(cli: Cli, cgroups_log: Path) -> None:
-    # WHEN the log is reported
+    # WHEN the log is reported / THEN each path has a name beside it
     text = cli("report", cgroups_log).out
-    # THEN each path has a name beside it
     rows = [line for line in text.splitlines() if line.startswith(("/", "…"))]
     for cgroup, name in {
         2: "db.service",

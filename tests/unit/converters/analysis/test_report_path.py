@@ -88,18 +88,6 @@ def test_calls_by_name_as_json_text_and_csv(cli: Cli, database: Path) -> None:
     assert found[-1] == ("read", "calls without I/O", "otherwise", str(MS))
 
 
-def test_calls_that_were_timed_for_a_while(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN a log whose recorder ceased to time calls, as that took too much
-    log = PathLog()
-    log.bio(120, 480, entry=100)
-    log.returns(100, 600, blocked=300, queued=1)
-    note = {"until": START + 700_100, "percent": 7.5, "budget": 5.0}
-    path = log.write(tmp_path / "x.biotrail", notes={"call_timing": note})
-    # WHEN it is reported  THEN it says until when
-    assert cli.json("report", path)["calls_until_ns"] == START + 700_100
-    assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
-
-
 def test_logs_that_lack_calls_or_reasons_have_none(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a log of bios alone  WHEN it is reported
     log = PathLog()
@@ -338,10 +326,8 @@ LOAD = """
 0    Q WM 0+128 bio=1 pid=11 comm=fio
 5    c WM 0+128 bio=1 err=12
 10   Q W 0+128 bio=2 pid=11 comm=fio
-11   G W 0+128 bio=2
-12   s W 0+128 bio=2 rq=2
-13   D W 0+128 bio=2 rq=2 tag=1/1
-113  C W 0+128 bio=2 rq=2
+11 Gs W 0+128 bio=2 rq=2
+13 D 113 C W 0+128 bio=2 rq=2 tag=1/1
 200  Q WM 1000+8 bio=3 pid=11 comm=fio
 205  c WM 1000+8 bio=3 err=10
 300  Q R 2000+8 bio=4 pid=12 comm=dd

@@ -54,50 +54,6 @@ def tasks(group: dict[str, Any]) -> tuple[int, int, dict[str, int]]:
     return group["ios"], group["bytes"], group["tasks"]
 
 
-def test_what_was_in_the_way_of_a_read_is_named(cli: Cli, flood: Path) -> None:
-    # GIVEN a read that a scheduler holds back behind writes / WHEN it is asked for
-    [slow] = cli.json("slow", "--op", "read", flood)["ios"]
-    # THEN the stage is named
-    longest = max(slow["io"]["stages"], key=lambda span: span["ns"])
-    assert (longest["stage"], longest["ns"]) == ("I2D", 877_000)
-    assert longest["share"] == pytest.approx(877 / 980)
-    assert sum(span["ns"] for span in slow["io"]["stages"]) == slow["io"]["latency_ns"] == 980_000
-    # AND all its events, and no other
-    told = [(e["letter"], e["offset_ns"] // 1000, e["cpu"], e["comm"]) for e in slow["events"]]
-    assert told == [
-        ("Q", 0, 1, "reader"),
-        ("G", 1, 1, None),
-        ("s", 2, 1, None),
-        ("I", 3, 1, None),
-        ("D", 880, 1, None),
-        ("C", 980, 0, None),
-    ]
-    # AND what was ahead of it, past it, and beside it
-    around = slow["surroundings"]
-    assert tasks(around["when_queued"]["waiting"]) == (1, 65536, {"writer": 1})
-    assert tasks(around["when_queued"]["in_device"]) == (1, 65536, {"writer": 1})
-    assert around["when_queued"]["requests_allocated"] == 2
-    assert around["when_queued"]["requests_in_device"] == 1
-    assert tasks(around["ahead"]) == (1, 65536, {"writer": 1})
-    assert tasks(around["overtook_it"]) == (1, 65536, {"writer": 1})
-    assert around["it_overtook"]["ios"] == 0
-    assert tasks(around["when_issued"]["in_device"]) == (2, 131072, {"writer": 2})
-    assert around["when_issued"]["waiting"]["ios"] == 0
-    assert tasks(around["completed_meanwhile"]) == (1, 65536, {"writer": 1})
-    assert around["of_these_issued_later"]["ios"] == 0
-    # AND these one by one, with their times since the read was queued
-    assert [(n["queue_ns"] < 0, n["issue_ns"] < 0, n["comm"]) for n in around["before"]] == [
-        (True, True, "writer"),
-        (True, False, "writer"),
-        (False, False, "writer"),
-    ]
-    assert around["before_left_out"] == 0
-    for one in around["before"]:
-        assert one["waited_ns"] == one["issue_ns"] - one["queue_ns"]
-        assert one["end_ns"] is None or one["in_device_ns"] == one["end_ns"] - one["issue_ns"]
-        assert (one["ios"], one["bytes"], one["operation"]) == (1, 65536, "write")
-
-
 def test_the_slowest_come_first_each_in_a_line(cli: Cli, flood: Path) -> None:
     # GIVEN a log / WHEN few, or only slow ones are asked for
     found = cli.json("slow", flood)["ios"]
@@ -138,27 +94,6 @@ def test_a_log_is_read_twice_and_counted_without_a_wish(
     assert counts == [4, 4]
 
 
-def test_mates_and_failed_ones(cli: Cli, tmp_path: Path) -> None:
-    # GIVEN eight plugged writes that became one request
-    from tests.scenarios.cases import PLUGGED_WRITES
-
-    log = captures.write_log(tmp_path / "a.biotrail", events_of(PLUGGED_WRITES.given))
-    # WHEN the slowest is asked for
-    [slow] = cli.json("slow", "--top", "1", log)["ios"]
-    # THEN the others of its request are with it
-    assert [mate["sector"] for mate in slow["mates"]] == list(range(8, 64, 8))
-    assert [(r["bios"], r["tag"]) for r in slow["requests"]] == [(8, 7)]
-    assert "7 other I/Os in the same request" in cli("slow", "--top", "1", log).out
-    # GIVEN a log with one error
-    log = captures.write_log(
-        tmp_path / "a.biotrail", captures.load("partial-completion-error-loop")
-    )
-    # WHEN failed I/Os are asked for / THEN it is found, with what it did complete
-    found = cli.json("slow", "--failed", log)["ios"]
-    assert {slow["io"]["status"] for slow in found} == {"IOERR"}
-    assert "ended with IOERR" in cli("slow", "--failed", log).out
-
-
 def test_what_does_anothers_work_is_told_with_it(cli: Cli, tmp_path: Path) -> None:
     # GIVEN stacked devices, where lower bios do the work of upper ones
     case = next(c for c in STACKS if "parent" in c.then and "md" in c.name.lower())
@@ -183,9 +118,8 @@ def test_what_had_not_ended_counts_with_what_it_waited(cli: Cli, tmp_path: Path)
     text = "0 Q W 0+8 bio=1\n1 G W 0+8 bio=1\n2 s W 0+8 bio=1 rq=1\n3 D W 0+8 bio=1 rq=1\n"
     more = "5000 Q R 64+8 bio=2\n5001 G R 64+8 bio=2\n"
     log = captures.write_log(tmp_path / "a.biotrail", events_of(text + more))
-    # WHEN the slowest is asked for
+    # WHEN the slowest is asked for / THEN it is that one, marked, and where it is
     slow = cli.json("slow", log)["ios"][0]
-    # THEN it is that one, marked, and where it is
     assert slow["io"]["under_way"]
     assert slow["io"]["latency_ns"] is None
     assert slow["io"]["waited_ns"] == 5_001_000
@@ -374,9 +308,8 @@ def test_what_held_back_a_merged_write_is_named(
     # GIVEN a write that joined a request, which was inserted late, early, before, or never
     insert = f"{inserted[1:]} I W 0+{8 if inserted == '@5' else 16} bio=1 rq=1"
     log = log_of(tmp_path, MERGED + insert * bool(inserted), scheduler)
-    # WHEN the slowest are told
+    # WHEN the slowest are told / THEN the stage is named, and who held it back where the log tells
     lines = cli("slow", log).out.splitlines()
-    # THEN the stage is named, and who held it back where the log tells
     *_, line = [line for line in lines if line.startswith(f"  > {stage} ")]
     assert longest in line
     assert line.endswith(cause)
@@ -385,9 +318,8 @@ def test_what_held_back_a_merged_write_is_named(
 def test_a_request_that_the_driver_gives_back_is_named(cli: Cli, tmp_path: Path) -> None:
     # GIVEN a read that the driver gives back, and that waits for its next issue
     log = log_of(tmp_path, GIVEN_BACK, "mq-deadline")
-    # WHEN the slowest is told
+    # WHEN the slowest is told / THEN its longest wait is named, and how often that happened
     said = cli("slow", log).out
-    # THEN its longest wait is named, and how often that happened
     [line] = [line for line in said.splitlines() if line.startswith("  > ")]
     assert line.startswith("  > R2D           498 µs  49.8 %")
     assert line.endswith("was given back by the driver, and waited to be issued again")
@@ -519,9 +451,8 @@ def test_the_events_of_a_bio_are_all_that_were_recorded(seed: int) -> None:
     # GIVEN a block layer at work
     log = history(random.Random(seed), size=4)
     truth = Truth(log)
-    # WHEN the events of its bios are asked for
+    # WHEN the events of its bios are asked for / THEN they are those that were written about them
     found = found_events(log)
-    # THEN they are those that were written about them
     for number, bio in determined(truth).items():
         assert found[number] == true_events(truth, bio), (seed, number)
 
@@ -690,9 +621,8 @@ def test_an_excerpt_holds_all_that_was_under_way(window: int) -> None:
     convert(trace.lifecycles(), trace.context, outs[0])
     first = trace.account.first_ns
     times = [(first + 300 * MS, first + 320 * MS), (first + 1100 * MS, first + 1130 * MS)]
-    # WHEN these times are drawn, from windows of any size
+    # WHEN these times are drawn, from windows of any size / THEN the trace is sound
     convert(excerpt(part.lifecycles(window), times), part.context, outs[1])
-    # THEN the trace is sound
     whole, found = (read(out.getvalue()) for out in outs)
     drawn = {s.args["number"]: s for s in found.slices("bio")}
     # AND everything that was under way then is there, from its beginning to its end

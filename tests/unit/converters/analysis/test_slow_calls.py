@@ -8,12 +8,7 @@ from typing import Any
 import pytest
 
 from biotrail.converters.analysis.live.live import slow_calls
-from biotrail.converters.analysis.slow.calls import (
-    MOST_BIOS,
-    MOST_WAITS,
-    SlowestCalls,
-    state_name,
-)
+from biotrail.converters.analysis.slow.calls import MOST_BIOS, MOST_WAITS, SlowestCalls, state_name
 from biotrail.converters.analysis.slow.slow import Wanted
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
@@ -94,12 +89,7 @@ def test_a_call_with_its_waits_and_bios(database: Path, window: int) -> None:
 
 def test_calls_are_chosen_and_told(cli: Cli, database: Path) -> None:
     # GIVEN the same  WHEN calls are chosen in several ways  THEN those are found
-    assert names(cli.json("slow", "--calls", database)) == [
-        "fsync",
-        "pread64",
-        "pread64",
-        "pread64",
-    ]
+    assert names(cli.json("slow", "--calls", database)) == ["fsync", *["pread64"] * 3]
     assert names(cli.json("slow", "--calls", database, "-n", "2")) == ["fsync", "pread64"]
     assert names(cli.json("slow", "--calls", database, "--over", "1ms")) == ["fsync"]
     failed = cli.json("slow", "--calls", database, "--failed")
@@ -140,9 +130,8 @@ def test_calls_with_more_than_is_kept(cli: Cli, tmp_path: Path) -> None:
         log.waits(0, 200 + 100 * n, 210 + 100 * n + (n == 3), 210 + 100 * n + (n == 3))
     log.returns(0, MS, number=162, result=0, blocked=2611, queued=MOST_BIOS + 6, waits=255)
     path = log.write(tmp_path / "x.biotrail")
-    # WHEN it is asked for
+    # WHEN it is asked for / THEN the rest is counted, and the longest are there
     [found] = cli.json("slow", "--calls", path)["calls"]
-    # THEN the rest is counted, and the longest are there
     assert (len(found["bios"]), found["bios_left_out"]) == (MOST_BIOS, 6)
     assert found["bio_bytes"] == 4096 * (MOST_BIOS + 6)
     assert (len(found["waits"]), found["waits_left_out"]) == (MOST_WAITS, 5)
@@ -209,6 +198,8 @@ def test_logs_with_less_than_all_calls_say_so(cli: Cli, tmp_path: Path) -> None:
     # WHEN calls are asked for  THEN that is said
     assert cli.json("slow", "--calls", path)["calls_until_ns"] == START + 700_100
     assert "(--call-budget)" in cli("slow", "--calls", path).out
+    assert cli.json("report", path)["calls_until_ns"] == START + 700_100
+    assert "timed in the first 700 µs only (--call-budget)" in cli("report", path).out
     # GIVEN a log of timed calls alone
     log = PathLog()
     log.bio(120, 480, call=None)

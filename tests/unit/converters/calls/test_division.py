@@ -299,13 +299,8 @@ def test_parts_are_the_truth_in_windows_of_any_size(
     rows = zip(*(getattr(calls, name).tolist() for name in names), strict=True)
     found = [(e - START, tid, b - START, *rest) for e, tid, b, *rest in rows]
     assert sorted(found) == sorted(made.calls)
-    told = zip(
-        waits.run.tolist(),
-        waits.tid.tolist(),
-        waits.out.tolist(),
-        waits.cause.tolist(),
-        strict=True,
-    )
+    columns = (waits.run, waits.tid, waits.out, waits.cause)
+    told = zip(*(column.tolist() for column in columns), strict=True)
     assert sorted((r - START, tid, o - START, c) for r, tid, o, c in told) == sorted(made.waits)
 
 
@@ -358,9 +353,8 @@ def test_what_is_no_file_is_called_what_it_is(tmp_path: Path, cli: Cli) -> None:
     path = tmp_path / "x.biotrail"
     kernel = {"flag_bits": {"META": 12}, "op_enum": {"read": 0, "write": 1, "discard": 3}}
     path.write_bytes(log.data(files={}, kernel=kernel))
-    # WHEN they are grouped by file
+    # WHEN they are grouped by file / THEN each is called what it is
     told = cli.json("report", "--by", "file", path)["call_groups"]
-    # THEN each is called what it is
     assert {one["file"] for one in told if one["file_kind"] == "other"} == {
         *("(socket: TCP)", "(socket: UNIX)", "(eventfd)", "(kvm-vcpu)"),
         *("(other)", "(no file)", "(pipe)"),
@@ -431,9 +425,8 @@ def test_waits_of_reaping_and_timed_calls_are_their_own() -> None:
     log.waits(100, 150, 500, 530)
     log.returns(100, 600, blocked=350, runnable=30, waits=1)
     log.waits_alone(700, 900, 905, number=PAGE_FAULT, state=1 | STATE_IO_WAIT)
-    # WHEN the log is read
+    # WHEN the log is read / THEN one call was timed, the other wait is a page fault
     found = read_parts(log)
-    # THEN one call was timed, the other wait is a page fault
     assert found.calls.timed.tolist() == [True, False]
     assert io_parts(found.calls) == [(0, 350, 0), (0, 200, 0)]
     assert found.calls.number.tolist() == [PREAD, PAGE_FAULT]
@@ -490,10 +483,9 @@ def test_the_file_of_a_wait() -> None:
     filed(300_500, 310_200, 12, 51)
     log.waits_alone(301_000, 311_000, 311_500, number=PAGE_FAULT)
     log.waits_alone(400_000, 800_000, 800_100, number=PAGE_FAULT)
-    # WHEN the log is read
+    # WHEN the log is read / THEN each has its file where that is certain, and no other
     trace = Trace(io.BytesIO(log.data()))
     waits = Waits.concatenate([w.path.waits for w in trace.lifecycles() if w.path is not None])
     files = [trace.context.files[row].path if row >= 0 else "" for row in waits.file.tolist()]
-    # THEN each has its file where that is certain, and no other
     names = [Path(path).name for path in files]
     assert names == ["own", "read", "synced", "", ""]

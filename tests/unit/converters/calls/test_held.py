@@ -167,16 +167,11 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_report_and_slow_say_what_was_held(cli: Cli, written: Path) -> None:
-    # WHEN a report is made of held reads
+    # WHEN a report is made of held reads / THEN its JSON has them, by limit, device and operation
     told = cli.json("report", written)
-    # THEN its JSON has them, by limit, device and operation
     (one,) = told["held"]
-    assert (one["cgroup"], one["operation"], one["bios"], one["several"]) == (
-        "/limited",
-        "read",
-        3,
-        1,
-    )
+    names = ("cgroup", "operation", "bios", "several")
+    assert [one[name] for name in names] == ["/limited", "read", 3, 1]
     assert (one["bps"], one["iops"], one["process"], one["pid"]) == (2 << 20, None, "fio", READER)
     assert (one["time"]["count"], one["time"]["sum_ns"]) == (2, 178 * MS)
     # AND what calls waited for
@@ -338,9 +333,8 @@ def test_workers_for_a_cgroup_are_one_row(cli: Cli, tmp_path: Path) -> None:
     made.bio(7 * MS, 8 * MS, WORKER, call=None, cgroup=ROOT)
     made.bio(9 * MS, 10 * MS, WORKER, call=None)
     path = write(made, tmp_path)
-    # WHEN a report is made
+    # WHEN a report is made / THEN what they did for a cgroup is that cgroup's, the rest their own
     told = cli.json("report", path)["processes"]
-    # THEN what they did for a cgroup is that cgroup's, the rest their own
     rows = {(one["process"], one["pid"], one.get("cgroup"), one.get("cgroup_id")) for one in told}
     assert rows == {
         ("kworker", None, "/limited", LIMITED),

@@ -3,8 +3,7 @@
 
 import io
 import json
-import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from biotrail.converters.events.path_tables import NO_STACK
 from biotrail.converters.events.tables import NEVER
 from biotrail.recorder.schema.syscalls import IOCTLS, call_name, plain_number, with_command
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import expect_section
 from tests.support.path_logs import FSYNC, MS, WITH_REASONS, PathLog
 from tests.support.path_tables import RecordedPath, recorded_path
 from tests.support.paths import ROOT
@@ -235,10 +235,9 @@ def test_a_wait_names_the_commit_that_ended_it(size: int) -> None:
     log.waits(10, 815, 820, 821, 45, waker=900, stack=7)  # began after 12 had ended
     log.waits(10, 150, 410, 430, 46, waker=900, stack=8)  # for a page
     log.waits(10, 150, 410, 440, 47, waker=555, stack=7)  # woken by who commits nothing
-    # WHEN they are read
+    # WHEN they are read / THEN each names its own, and the others none
     waits = read(log, size=size).waits
     rows = zip(waits.tid.tolist(), waits.commit.tolist(), waits.commit_dev.tolist(), strict=True)
-    # THEN each names its own, and the others none
     none = (NEVER, 0)
     expected = {42: (11, DEV), 43: (12, DEV), 44: (31, DEV + 1), 45: none, 46: none, 47: none}
     assert {tid: (commit, dev) for tid, commit, dev in rows} == expected
@@ -284,17 +283,9 @@ def rules() -> str:
 
 
 @pytest.mark.parametrize(("name", "make"), [("reasons", reasons), ("rules", rules)])
-def test_the_page_has_the_code(name: str, make: object, request: pytest.FixtureRequest) -> None:
-    # GIVEN the code's table  WHEN it is put as text (--update puts it into the page)
-    assert callable(make)
-    wanted = f"<!-- {name} -->\n{make()}\n<!-- end -->"
-    if request.config.getoption("--update"):
-        text = re.sub(
-            rf"<!-- {name} -->\n.*?<!-- end -->", lambda _: wanted, PAGE.read_text(), flags=re.S
-        )
-        PAGE.write_text(text)
-    # THEN the page has it
-    assert wanted in PAGE.read_text()
+def test_the_page_has_the_code(name: str, make: Callable[[], str], update: bool) -> None:
+    # GIVEN the code's table / WHEN it is put as text / THEN the page has it
+    expect_section(PAGE, name, make(), update=update)
 
 
 # What an ioctl asked for is in its name.

@@ -187,20 +187,6 @@ def test_what_is_said_of_it(tmp_path):
         assert re.search(pattern, said), (pattern, said)
 
 
-def test_never_stays_never(tmp_path):
-    # GIVEN an alignment / WHEN a time that was not seen is put on the timeline / THEN it stays so
-    first = Machine().write(tmp_path / "one.biotrail", [], span=SPAN)
-    second = Machine("db2", "2" * 32).write(tmp_path / "two.biotrail", BIOS, span=SPAN)
-    alignment = clocks(second).align_to(clocks(first))
-    assert alignment.times(np.array([-1, 1])).tolist()[0] == -1
-    # AND a window's tables keep their rows and order
-    window = next(iter(Trace(second).lifecycles()))
-    moved = alignment.lifecycles(window)
-    assert moved.bios.number.tolist() == window.bios.number.tolist()
-    assert (np.diff(moved.bios.queue) > 0).all()
-    assert (moved.bios.getrq == -1).all()
-
-
 def test_the_path_is_on_the_timeline_too(tmp_path):
     # GIVEN a log with calls, waits and interrupts, whose machine slept before
     log = PathLog()
@@ -217,11 +203,10 @@ def test_the_path_is_on_the_timeline_too(tmp_path):
         "bios": ("entry", "dirtied"),
         "interrupts": ("hard", "raised", "soft"),
     }.items():
-        # WHEN its windows are put on a timeline
+        # WHEN its windows are put on a timeline / THEN all times of its path are
         window = next(w for w in windows if len(getattr(w.path, table)))
         before = getattr(window.path, table)
         after = getattr(alignment.lifecycles(window).path, table)
-        # THEN all times of its path are
         for column in columns:
             times = getattr(before, column)
             assert np.array_equal(getattr(after, column), alignment.times(times)), column
@@ -252,9 +237,8 @@ def bounds(
 def test_the_true_clock_is_within_the_bound(seed: int, offset: int, rate: float) -> None:
     # GIVEN bounds around a clock's true offset
     at, low, high = bounds(seed, offset, rate)
-    # WHEN the line is fitted
+    # WHEN the line is fitted / THEN all bounds hold for it, and the truth is within what it says
     found = fit(at, low, high)
-    # THEN all bounds hold for it, and the truth is within what it says
     assert found is not None
     assert found.kept.all()
     line = found.line
@@ -286,9 +270,8 @@ def test_what_is_not_known_stays_unknown() -> None:
     wrong = np.array([10, 90, 150])
     low[wrong] += 400_000
     high[wrong] += 400_000
-    # WHEN the line is fitted
+    # WHEN the line is fitted / THEN these are left out, and the line is the others'
     found = fit(at, low, high)
-    # THEN these are left out, and the line is the others'
     assert found is not None
     assert np.flatnonzero(~found.kept).tolist() == wrong.tolist()
     assert found.line.rate == pytest.approx(50e-6, abs=1e-5)

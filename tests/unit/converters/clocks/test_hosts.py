@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace
 
 from biotrail.cli.main import main
 from biotrail.recorder.log import LogWriter
@@ -143,33 +142,6 @@ def test_logs_of_one_boot_share_a_root(cli, tmp_path):
     }
     assert starts[labels[0]] == starts[labels[1]]
     assert f"{labels[1]}: the same boot, so the same clock: exact" in said
-
-
-def packets(path):
-    trace = Trace()
-    trace.ParseFromString(path.read_bytes())
-    return trace.packet
-
-
-def test_traces_can_be_concatenated(cli, tmp_path):
-    # GIVEN a trace of two hosts, one of a third, and one as Perfetto's service writes it
-    logs = [m.write(tmp_path / f"{m.host}.biotrail", BIOS, span=SPAN) for m in (DB1, DB2)]
-    other = Machine("db3", "3" * 32, seed=3).write(tmp_path / "db3.biotrail", BIOS, span=SPAN)
-    merged(cli, tmp_path, *logs)
-    third = converted(cli, other)
-    both = tmp_path / "both.pftrace"
-    system = Trace()
-    for sequence in range(1, 3000):
-        system.packet.add(trusted_packet_sequence_id=sequence, timestamp=sequence)
-    # WHEN they are put behind each other
-    trace = perfetto_check.read(both.read_bytes() + third.read_bytes())
-    # THEN all is there and sound, and no sequence is one of Perfetto's
-    assert len(trace.slices("bio")) == 3 * len(BIOS)
-    assert len(trace.sequences) == sum(
-        len({p.trusted_packet_sequence_id for p in packets(path)}) for path in (both, third)
-    )
-    assert not trace.sequences & {p.trusted_packet_sequence_id for p in system.packet}
-    assert min(trace.sequences) >= 1 << 12
 
 
 def test_to_standard_output(tmp_path, capfdbinary):

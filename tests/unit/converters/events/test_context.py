@@ -126,9 +126,8 @@ def test_a_name_holds_until_the_next_one() -> None:
     tasks = TaskNames()
     tasks.add_records(events((10, 5, 5, b"bash"), (20, 6, 6, b"sync"), (30, 5, 5, b"dd")))
     tasks.add_records(events((90, 5, 9, b"fio")))
-    # WHEN asked at several times
+    # WHEN asked at several times / THEN each time has its name, from its very nanosecond on
     found = named(tasks, (5, 10), (5, 29), (5, 30), (5, 89), (5, 90), (6, 500))
-    # THEN each time has its name, from its very nanosecond on
     assert found == ["bash", "bash", "dd", "dd", "fio", "sync"]
     rows = tasks.rows(np.array([5, 5], np.uint32), np.array([NOW + 15, NOW + 95], np.int64))
     assert tasks.tgid(rows).tolist() == [5, 9]

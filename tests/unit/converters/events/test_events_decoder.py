@@ -58,9 +58,8 @@ def test_columns_are_the_fields_of_each_kind() -> None:
         record(Kind.TASK, 7, tid=9, tgid=8, comm=b"dd"),
         record(Kind.CHAIN, 8, **request),
     ]
-    # WHEN decoded
+    # WHEN decoded / THEN columns hold them, and 0 where a kind has none
     events = decode(Segment(0, 0, 0, ring(rows))).events
-    # THEN columns hold them, and 0 where a kind has none
     assert events.bio.tolist() == [bio["bio"]] * 5 + [0] * 4
     rq = request["rq"]
     assert events.rq.tolist() == [0, rq, 0, rq, rq, rq, 0, 0, rq]
@@ -94,9 +93,8 @@ def test_any_records_at_any_position(parts: list[list[Kind]], starts: list[int])
         rows = [record(kind, 10 * i) for i, kind in enumerate(kinds)]
         segments.append(Segment(cpu, 0, start * 8, ring(rows, start * 8)))
         wanted += [(10 * i, cpu, int(kind)) for i, kind in enumerate(kinds)]
-    # WHEN decoded
+    # WHEN decoded / THEN every record is an event, sorted by time, by ring where times are equal
     found = decode(*segments)
-    # THEN every record is an event, sorted by time, by ring where times are equal
     e = found.events
     rows_found = zip((e.ts - NOW).tolist(), e.cpu.tolist(), e.kind.tolist(), strict=True)
     assert list(rows_found) == sorted(wanted, key=lambda w: (w[0], w[1]))
@@ -238,9 +236,8 @@ def test_pairs_are_found(pairs: list[tuple[int, int]], data: st.DataObject) -> N
     pairs.sort(key=lambda pair: pair[1])
     wanted = data.draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9))))
     one, other = np.array(pairs, np.int64).reshape(-1, 2).T
-    # WHEN pairs are looked for
+    # WHEN pairs are looked for / THEN a row of each is found, or that there is none
     rows = keys.rows_of_pairs(one, other, *np.array(wanted, np.int64).reshape(-1, 2).T)
-    # THEN a row of each is found, or that there is none
     for pair, row in zip(wanted, rows.tolist(), strict=True):
         assert pairs[row] == pair if row >= 0 else pair not in pairs
 
@@ -248,14 +245,9 @@ def test_pairs_are_found(pairs: list[tuple[int, int]], data: st.DataObject) -> N
 # Loss windows: what was in flight while records were lost is marked, and nothing else.
 
 READS = """
-0   Q R 0+8 bio=1
-1   D R 0+8 bio=1 rq=1
-30  C R 0+8 bio=1 rq=1
-40  Q R 8+8 bio=2
-41  D R 8+8 bio=2 rq=2
-90  C R 8+8 bio=2 rq=2
-95  Q R 16+8 bio=3
-96  D R 16+8 bio=3 rq=3
+0 QD 30 C R 0+8 bio=1 rq=1
+40 QD 90 C R 8+8 bio=2 rq=2
+95 QD R 16+8 bio=3 rq=3
 """
 
 

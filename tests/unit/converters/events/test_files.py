@@ -13,12 +13,12 @@ from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.files import NO_FILE, File
 from biotrail.converters.events.tables import Bios
 from biotrail.converters.lifecycles.account import Reason
-from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import Kind
-from tests.support import file_logs, perfetto_check
+from tests.support import file_logs
 from tests.support.cli_runner import Cli
 from tests.support.file_logs import bio, file, names, paths_of, write
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV, START, record, task
 
 LONG = b"n" * 120
@@ -72,9 +72,8 @@ def test_what_is_known_of_a_name(tmp_path: Path) -> None:
     for number, inode in enumerate(inodes):
         records += bio(number, inode)
     records += [*bio(6, 17, generation=2), *bio(7, 12, dev=9 << 20), *bio(8, 1, dev=9 << 20)]
-    # WHEN they are read
+    # WHEN they are read / THEN each is told as far as it is known; the last name counts
     found = paths_of(Trace(write(tmp_path / "x.biotrail", records)))
-    # THEN each is told as far as it is known; the last name counts
     assert found == [
         f"/srv/dir/{LONG.decode()}",
         "vda:…/deep/down",
@@ -185,9 +184,7 @@ def test_every_command_tells_files(tmp_path: Path, cli: Cli) -> None:
     counts = cli.json("hist", "--size", "--file", "*wal", path)
     assert [h["count"] for h in counts["histograms"]] == [1]
     # AND slices of a trace have the path as an argument, and no others
-    trace, out = Trace(path), io.BytesIO()
-    convert(trace.lifecycles(), trace.context, out)
-    slices = perfetto_check.read(out.getvalue()).slices("bio")
+    slices = traced(path).slices("bio")
     assert [s.args.get("file") for s in slices] == [table, table, "/srv/wal", None, None, None]
 
 

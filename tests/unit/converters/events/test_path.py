@@ -81,9 +81,8 @@ def test_rows_without_the_path_know_nothing() -> None:
     assert found.take(slice(1, 4)).rows is found.rows
     # GIVEN a part of a column, a part without one, and a whole column
     part = column(7, NO_CALL, 8, 9, NO_CALL).take(np.array([3, 1]))
-    # WHEN they are joined
+    # WHEN they are joined / THEN all have their rows, and the table has no others
     found = PathColumn.joined([part, None, column(5, 6)], [2, 2, 2])
-    # THEN all have their rows, and the table has no others
     assert found is not None
     assert calls_of(found) == [9, NO_CALL, NO_CALL, NO_CALL, 5, 6]
     assert found.rows["call"].tolist() == [9, 5, 6]
@@ -253,9 +252,8 @@ def test_bios_refer_to_the_call_that_was_under_way() -> None:
     # GIVEN calls of many threads, one every microsecond
     running = RunningCalls()
     log = log_of(*((1000 * at, at + 1, PREAD, 1) for at in range(20_000)))
-    # WHEN they were joined
+    # WHEN they were joined / THEN those of the last CALL_REPEAT_NS are known
     attach_path(decoded(log), running)
-    # THEN those of the last CALL_REPEAT_NS are known
     assert len(running.known) == CALL_REPEAT_NS // 1000
     assert np.array_equal(np.unique(running.known["tid"]), np.sort(running.known["tid"]))
 
@@ -278,9 +276,8 @@ def test_no_call_is_taken_from_before_damage() -> None:
     running = RunningCalls()
     log = log_of((1000, 42, PREAD, 3), (1010, 42, None, 3), (1050, 42, None, 3))
     damaged = [{"start": LOG_START + 1020, "end": LOG_START + 1040}]
-    # WHEN they are joined
+    # WHEN they are joined / THEN only what is before the damage has the call
     events = decoded(log)
     attach_path(events, running, damaged)
-    # THEN only what is before the damage has the call
     assert events.path is not None
     assert events.path[events.rows(Kind.Q)]["call"].tolist() == [PREAD, PREAD, NO_CALL]

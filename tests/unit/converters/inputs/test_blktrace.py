@@ -115,10 +115,9 @@ def test_both_byte_orders_and_both_versions_read_alike(order, make):
             make(C | READ, 140, 64, 4096, sequence=5, order=order, error=-5),
         )
 
-    # WHEN they are read
+    # WHEN they are read / THEN they are the same events
     source, plain = whole(order, make), whole("<", record)
     events, wanted = everything(source), everything(plain)
-    # THEN they are the same events
     assert (events.raw == wanted.raw).all()
     assert events.cpu.tolist() == [0, 0, 0, 0, 3, 0]
     assert source.header["clocks"] == plain.header["clocks"]
@@ -134,9 +133,8 @@ def test_a_process_note_names_its_thread():
         record(PROCESS, 90, pid=77, pdu=b"kworker/u8:3\0\0\0\0"),
         record(Q | READ, 100, 64, 4096, sequence=1, pid=77),
     )
-    # WHEN it is read
+    # WHEN it is read / THEN it is a TASK record at the event's time
     events = everything(source)
-    # THEN it is a TASK record at the event's time
     task = events.fields(Kind.TASK, events.rows(Kind.TASK))
     assert (task["tid"].tolist(), task["comm"].tolist()) == ([77], [b"kworker/u8:3"])
     assert events.ts.tolist() == [100, 100]
@@ -148,9 +146,8 @@ def test_a_process_note_names_its_thread():
         record(Q | READ, 0, 64, 4096, sequence=1, pid=77),
         record(C | READ, 900, 64, 4096, sequence=2),
     )
-    # WHEN it is read
+    # WHEN it is read / THEN the note stands before its event, and the clock's doubt is told
     events = everything(source)
-    # THEN the note stands before its event, and the clock's doubt is told
     assert events.ts.tolist() == [0, 0, 900]
     assert source.header["clocks"]["monotonic"] == 0
     assert source.header["clocks"]["realtime"] == 1_700_000_000 * 10**9
@@ -162,18 +159,16 @@ def test_messages_are_kept_as_notes_and_counted(monkeypatch):
     monkeypatch.setattr(blktrace_source, "MESSAGES_KEPT", 2)
     messages = (record(MESSAGE, t, pdu=f"bfq{t}".encode()) for t in range(3))
     source = stream(*messages, record(Q | READ, 3, 8, 512))
-    # WHEN they are read
+    # WHEN they are read / THEN two are there, and three were met
     everything(source)
-    # THEN two are there, and three were met
     assert [note["text"] for _, note in source.notes] == ["bfq0", "bfq1"]
     assert source.messages_met == 3
     assert "3 messages" in " ".join(source.remarks)
     # GIVEN a message that begins with a cgroup's id
     message = record(MESSAGE | CGROUP, 5, pdu=struct.pack("<Q", 9) + b"throttled")
     source = stream(message, record(Q | READ, 6, 8, 512))
-    # WHEN it is read
+    # WHEN it is read / THEN the id is not part of the text
     everything(source)
-    # THEN the id is not part of the text
     assert source.notes[0][1]["text"] == "throttled"
 
 
@@ -191,9 +186,8 @@ def test_a_cgroup_before_the_payload_is_taken(order):
             order=order,
         ),
     )
-    # WHEN they are read
+    # WHEN they are read / THEN both are found
     events = everything(source)
-    # THEN both are found
     assert events.fields(Kind.Q, events.rows(Kind.Q))["cgroup"].tolist() == [1234]
     assert events.fields(Kind.X, events.rows(Kind.X))["new_sector"].tolist() == [12]
 
@@ -239,8 +233,7 @@ def test_categories_become_operation_and_flags(bits, op, flags):
     ],
 )
 def test_version_2_has_zone_operations(bit, op):
-    # GIVEN a record of version 2 with a category of its own
-    # THEN the operation is named
+    # GIVEN a record of version 2 with a category of its own / THEN the operation is named
     assert op_and_flags(WRITE | 1 << 16 + bit, record_2) == (op, "")
 
 
@@ -252,9 +245,8 @@ def test_where_a_zone_append_went_is_no_completion():
         record_2(told | COMPLETE, 6, 800, 4096, sequence=2),
         record_2(Q | WRITE | ZONE_RESET, 7, 0, 0, sequence=3),
     )
-    # WHEN they are read
+    # WHEN they are read / THEN there is one completion, and the other is accounted for
     events = everything(source)
-    # THEN there is one completion, and the other is accounted for
     assert counts(events) == Counter(C=1, Q=1)
     assert source.left_out == Counter({"zone append's place": 1})
 
@@ -267,10 +259,9 @@ def test_requests_of_drivers_and_flushes_are_known():
         record(2 | QUEUE | FS | WRITE, 3, 8, 4096),
         record(2 | QUEUE | WRITE, 4, 8, 4096),
     )
-    # WHEN they are read
+    # WHEN they are read / THEN they are told apart from ordinary I/O
     events = everything(source)
     names = [Context(source.header).op_name(int(opf)) for opf in events.opf]
-    # THEN they are told apart from ordinary I/O
     assert names == ["drv_out", "flush", "write", "write"]
     assert [LETTERS[k] for k in events.kind] == ["D", "D", "m", "M"]
     assert events.sector.tolist() == [0, NO_SECTOR, 8, 8]
@@ -284,9 +275,8 @@ def test_what_a_log_has_no_record_for_is_counted():
         record(99 | QUEUE, 3, sequence=3),
         record(Q | READ, 4, 8, 512, sequence=4),
     )
-    # WHEN they are read
+    # WHEN they are read / THEN each is counted and told
     events = everything(source)
-    # THEN each is counted and told
     assert len(events) == 1
     assert source.left_out == Counter({"sleeprq": 1, "drv_data": 1, "action 99": 1})
     assert "action 99 1, drv_data 1, sleeprq 1" in " ".join(source.remarks)
@@ -304,32 +294,9 @@ def test_a_gap_in_the_numbers_is_a_loss(tmp_path):
         },
     )
     source = BlktraceSource(prefix)
-    # WHEN it is read
+    # WHEN it is read / THEN the window and the count are known
     everything(source)
-    # THEN the window and the count are known
     assert source.losses == [{"start": 20, "end": 70, "cpu": 1, "level": 0, "kind": 0, "count": 5}]
-
-
-def test_a_real_zoned_device_in_version_2():
-    # GIVEN what Linux 7.2 writes of a zoned device: each zone operation once
-    source = BlktraceSource(DATA / "zoned")
-    # WHEN it is read
-    events = everything(source)
-    # THEN each is there by its name, from its queueing to its end
-    context = Context(source.header)
-    found = Counter(
-        (LETTERS[kind], context.op_name(int(opf)))
-        for kind, opf in zip(events.kind.tolist(), events.opf.tolist(), strict=True)
-        if kind != Kind.TASK
-    )
-    zoned = {f"zone_{op}" for op in ("open", "close", "finish", "reset", "reset_all")}
-    assert found == Counter(
-        {(letter, op): 1 for letter in "QGDC" for op in zoned}
-        | {(letter, "write"): 8 for letter in "QGDC"}
-        | {(letter, "read"): 4 for letter in "QGDC"}
-    )
-    assert not source.problems
-    assert not source.losses
 
 
 # Which files belong together, where their records are, and what is wrong with them.
@@ -348,9 +315,8 @@ def test_what_the_ftrace_stream_says_of_losses_is_heard(cut, monkeypatch):
         b"CPU:1 [LOST EVENTS]\nCPU:0 [LOST 7 EVENTS]\n",
         data[2],
     )
-    # WHEN it is read
+    # WHEN it is read / THEN no event is missing, and each loss is known
     events = everything(source)
-    # THEN no event is missing, and each loss is known
     assert events.ts.tolist() == [10, 20, 30]
     assert [(w["cpu"], w["count"]) for w in source.losses] == [(0, 4), (1, 1234), (1, -1), (0, 7)]
     assert source.unreadable_bytes == 0
@@ -413,10 +379,9 @@ def test_records_of_any_size_are_found_in_blocks_of_any_size(shapes, block, orde
         )
         for t, (size, second, fake) in enumerate(shapes)
     ]
-    # WHEN they are read in blocks
+    # WHEN they are read in blocks / THEN all are found, and nothing else
     file = RecordFile(io.BytesIO(b"".join(parts)), block, [])
     found = [t for batch in file.batches() for t in batch.head["time"].tolist()]
-    # THEN all are found, and nothing else
     assert found == list(range(len(parts)))
     assert file.unreadable == 0
     assert not file.problems
@@ -431,9 +396,8 @@ def test_a_record_cut_off_is_told_and_the_others_are_kept(tmp_path, keep):
     path = tmp_path / "sda.blktrace.0"
     path.write_bytes(whole + cut)
     source = BlktraceSource(path)
-    # WHEN it is read
+    # WHEN it is read / THEN the whole ones are there, and what is missing is told
     events = everything(source)
-    # THEN the whole ones are there, and what is missing is told
     assert events.ts.tolist() == [10]
     assert source.unreadable_bytes == keep
     assert len(source.problems) == 1
@@ -445,9 +409,8 @@ def test_damage_in_the_middle_costs_only_itself():
     good = [record(Q | READ, t, 8, 512, sequence=t) for t in (1, 2, 3)]
     for size in (1, 63, 5000, 3 << 20):
         source = stream(good[0], b"\xaa" * size, good[1], good[2])
-        # WHEN it is read
+        # WHEN it is read / THEN it is counted, and reading goes on behind it
         events = everything(source)
-        # THEN it is counted, and reading goes on behind it
         assert events.ts.tolist() == [1, 2, 3]
         assert source.unreadable_bytes == size
         assert source.problems
@@ -482,9 +445,8 @@ def test_one_foreign_file_of_a_set_is_named(tmp_path):
 def test_a_missing_cpu_is_told(tmp_path):
     # GIVEN a set without CPUs 1 and 2
     prefix = write_set(tmp_path, "sda", {0: record(Q, 1), 3: record(Q, 2, cpu=3)})
-    # WHEN it is read
+    # WHEN it is read / THEN the rest is there, and the gap is told
     source = BlktraceSource(prefix)
-    # THEN the rest is there, and the gap is told
     assert len(everything(source)) == 2
     assert "CPU 1, 2" in source.remarks[0]
 
@@ -511,9 +473,8 @@ def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monke
     lost = b"CPU:1 [LOST 3 EVENTS]\n"
     cut = [as_cut(part, order) for part in parts]
     source = stream(*cut[:2], lost, *cut[2:])
-    # WHEN it is read
+    # WHEN it is read / THEN all are there, what is missing of them is told, and nothing is damage
     events = everything(source)
-    # THEN all are there, what is missing of them is told, and nothing is damage
     assert events.ts.tolist() == [50, 60, 65, 70, 80]
     assert events.dev.tolist() == [SDA, SDA, SDA, 7 << 20 | 1, SDA]
     assert events.cpu.tolist() == [0, 0, 1, 0, 0]
@@ -527,9 +488,8 @@ def test_records_that_the_newest_ftrace_tracer_cuts_are_read(order, block, monke
 def test_a_real_stream_of_the_newest_ftrace_tracer_is_read():
     # GIVEN a stream recorded on Linux 7.2
     source = BlktraceSource(DATA / "cut.bin")
-    # WHEN it is read
+    # WHEN it is read / THEN its events are there
     events = everything(source)
-    # THEN its events are there
     assert len(events) == 130
     assert set(events.dev.tolist()) == {254 << 20}
     assert source.unreadable_bytes == 0
@@ -631,10 +591,9 @@ def test_info_and_convert_say_that_a_part_stands_twice(
 def test_parts_twice_gaps_and_numbers_that_begin_again() -> None:
     # GIVEN records 1, 2, 5, then 2 and 5 again, then 6
     parts = [queued(n, 10 * n) for n in (1, 2, 5, 2, 5, 6)]
-    # WHEN they are read
+    # WHEN they are read / THEN the gap is a loss, and the repeats are left out
     source = stream(*parts)
     events = everything(source)
-    # THEN the gap is a loss, and the repeats are left out
     assert events.ts.tolist() == [10, 20, 50, 60]
     assert [(w["start"], w["end"], w["count"]) for w in source.losses] == [(20, 50, 2)]
     assert source.problems[0].split(": ")[1].startswith("2 records have numbers")
@@ -650,17 +609,15 @@ def test_parts_twice_gaps_and_numbers_that_begin_again() -> None:
     assert not source.losses
     # GIVEN a line about lost events behind records of which one is a repeat
     parts = [queued(1, 10), queued(2, 20), queued(1, 10), b"CPU:1 [LOST 7 EVENTS]\n"]
-    # WHEN they are read
+    # WHEN they are read / THEN its window lies between those around it
     source = stream(*parts, queued(3, 30), record(C | READ, 40, 8, 512, sequence=4))
     everything(source)
-    # THEN its window lies between those around it
     assert [(w["start"], w["end"], w["count"]) for w in source.losses] == [(20, 30, 7)]
     # GIVEN a CPU that has written 2^32 records
     top = (1 << 32) - 1
     parts = [queued(top - 1, 10), queued(top, 20), queued(1, 30), queued(2, 40)]
-    # WHEN they are read
+    # WHEN they are read / THEN nothing is there twice; number 0 counts as one that is missing
     source = stream(*parts)
-    # THEN nothing is there twice; number 0 counts as one that is missing
     assert len(everything(source)) == 4
     assert not source.problems
     assert sum(w["count"] for w in source.losses) == 1

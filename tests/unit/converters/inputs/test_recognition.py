@@ -84,9 +84,8 @@ def test_text_is_read_whatever_stands_before(before: str, form: str) -> None:
         "pipe": Pipe(data),
         "gzip": io.BytesIO(gzip.compress(data)),
     }[form]
-    # WHEN it is read
+    # WHEN it is read / THEN there is the I/O
     [bio] = biotrail.open(stream).bios.to_pylist()
-    # THEN there is the I/O
     assert bio["latency_ns"] == 200_000
 
 
@@ -136,10 +135,9 @@ UNKNOWN = {
 def test_a_file_that_nobody_knows_is_named(kind: str, pipe: bool) -> None:
     # GIVEN a file of another kind
     data, words = UNKNOWN[kind]
-    # WHEN it is read
+    # WHEN it is read / THEN the error says what it is, what to do, and what is read
     with pytest.raises(LogFormatError) as error:
         list(open_source(Pipe(data) if pipe else io.BytesIO(data)).parts())
-    # THEN the error says what it is, what to do, and what is read
     said = str(error.value)
     assert words in said
     assert "perf.data, trace.dat, blktrace's files" in said
@@ -212,9 +210,8 @@ def test_files_of_a_folder_and_by_wildcards(tmp_path: Path) -> None:
 def test_a_child_keeps_the_options() -> None:
     # GIVEN a URL with options and a slash at its end
     place = locate("s3://bucket/folder/?endpoint_override=127.0.0.1:1&scheme=http&region=x")
-    # WHEN a child is asked for
+    # WHEN a child is asked for / THEN its URL opens the same storage
     child = place.child("a/b.parquet")
-    # THEN its URL opens the same storage
     assert child.path == "bucket/folder/a/b.parquet"
     options = "endpoint_override=127.0.0.1:1&scheme=http&region=x"
     assert child.url == f"s3://bucket/folder/a/b.parquet?{options}"
@@ -345,9 +342,8 @@ def test_all_members_and_frames_are_read(name: str) -> None:
 )
 def test_damage_is_told_behind_what_can_be_read(data: bytes) -> None:
     # GIVEN a file that is cut off or damaged
-    # WHEN it is read
+    # WHEN it is read / THEN what is before the damage is there, and why there is no more
     found, why, _ = read(data)
-    # THEN what is before the damage is there, and why there is no more
     assert CONTENT.startswith(found)
     assert why
 
@@ -365,8 +361,7 @@ def test_what_unpacks_to_nothing_is_given_up() -> None:
 def test_a_beginning_needs_zstd_s_first_block() -> None:
     # GIVEN the first bytes of a file
     packed = zstd(CONTENT)
-    # WHEN the first block ends in them or not
-    # THEN the content's first bytes are known, or none
+    # WHEN the first block ends in them or not / THEN the content's first bytes are known, or none
     assert beginning(packed, 1000) == CONTENT[:1000]
     assert beginning(packed[:4096], 1000) == b""
     assert beginning(gzip.compress(CONTENT)[:500], 100) == CONTENT[:100]
@@ -375,8 +370,8 @@ def test_a_beginning_needs_zstd_s_first_block() -> None:
 
 def packet(content: bytes, number: int = 127) -> bytes:
     """A packet of Perfetto's with one field of bytes, by default one that nobody knows."""
-    field = system_traces._varint(number << 3 | 2) + system_traces._varint(len(content)) + content
-    return b"\x0a" + system_traces._varint(len(field)) + field
+    field = system_traces.varint(number << 3 | 2) + system_traces.varint(len(content)) + content
+    return b"\x0a" + system_traces.varint(len(field)) + field
 
 
 READS = system_traces.reads().bytes()
@@ -519,10 +514,9 @@ RECORDINGS = {
 def test_it_is_refused_in_the_same_words(form: str) -> None:
     # GIVEN a valid recording without block events
     data, record, held = RECORDINGS[form]
-    # WHEN it is read
+    # WHEN it is read / THEN the error says so, what it has, and how they are recorded
     with pytest.raises(LogFormatError) as error:
         list(open_source(io.BytesIO(data)).parts())
-    # THEN the error says so, what it has, and how they are recorded
     said = str(error.value)
     assert "the stream: has no block events" in said
     assert "so there is no I/O in it: record them with" in said
@@ -557,9 +551,8 @@ def test_no_command_ends_well(
     # GIVEN a recording without block events
     monkeypatch.chdir(tmp_path)
     Path("recording").write_bytes(RECORDINGS[form][0])
-    # WHEN a command reads it
+    # WHEN a command reads it / THEN it says so, with status 1, and leaves nothing
     done = cli(command[0], "recording", *command[1:])
-    # THEN it says so, with status 1, and leaves nothing
     assert done.status == 1, done
     assert "recording: has no block events" in done.err
     assert done.out.strip() == ""
@@ -662,15 +655,6 @@ def test_a_rotated_recording_beside_another_host(cli, files, tmp_path):
     assert "2 recordings on one timeline" in done.out
     trace = perfetto_check.read((tmp_path / "both.pftrace").read_bytes())
     assert [s.args["certainty"] for s in trace.slices("bio")] == ["exact"] * 2 * len(BIOS)
-
-
-def test_a_file_given_twice_is_refused(cli, files, tmp_path):
-    # GIVEN a copy of a file / WHEN it is given beside that / THEN it is said
-    copy = tmp_path / "copy.biotrail"
-    copy.write_bytes(files[1].read_bytes())
-    done = cli("convert", *files, copy, "-o", tmp_path / "x.pftrace")
-    assert done.status == 1
-    assert "copy.biotrail are the same log: give each once" in done.err
 
 
 def test_a_series_is_of_one_recording(files, tmp_path):

@@ -132,10 +132,9 @@ def test_a_second_reads_little(long_log: tuple[Path, list[Io]], tmp_path: Path) 
     # GIVEN a log that was interrupted: it has no end, no index, and no note of names
     path = tmp_path / "cut off.biotrail"
     cut_logs.write(path, 60, whole=False)
-    # WHEN a second of it is cut out
+    # WHEN a second of it is cut out / THEN the names are known, from those few chunks that hold any
     trace = limited(path, 50 * S, 51 * S)
     windows = list(trace.lifecycles())
-    # THEN the names are known, from those few chunks that hold any
     names = {str(w.tasks.comm[task]) for w in windows for task in w.bios.task.tolist()}
     assert names == {comm for _, _, comm in cut_logs.TASKS}
     assert 1 <= trace.reader.parts_searched <= 2
@@ -326,10 +325,9 @@ def test_captures_cut_anywhere(name: str, tmp_path: Path) -> None:
     facts = (*BIO_FACTS, *BIO_ENDS)
     for first, last in ((0.2, 0.7), (0.45, 0.55), (0, 0.5), (0.5, 1)):
         begin, end = (times[min(int(at * len(times)), len(times) - 1)] for at in (first, last))
-        # WHEN a part of its time is cut out
+        # WHEN a part of its time is cut out / THEN what lies in it whole is as in the whole log
         end = max(end, begin + 1)
         found = bios_of(limited(path, begin, end))
-        # THEN what lies in it whole is as in the whole log
         b, e = BASE + begin, BASE + end
         inside = (whole.queue >= b) & (whole.complete < e) & (whole.complete != NEVER)
         same = (found.queue != NEVER) & (found.complete != NEVER)

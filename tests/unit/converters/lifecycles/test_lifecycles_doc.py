@@ -15,6 +15,7 @@ from tests.scenarios import variants as scenario_variants
 from tests.scenarios.tools import Scenario, event_of_line, tidy
 from tests.support import rule_tables
 from tests.support.captures import Event, Follower
+from tests.support.golden_files import expect_section
 from tests.support.paths import ROOT
 
 DOC = ROOT / "docs" / "lifecycles.md"
@@ -83,22 +84,10 @@ GENERATED = {
 }
 
 
-def section(name: str) -> re.Pattern[str]:
-    return re.compile(rf"(<!-- generated: {name} -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
-
 @pytest.mark.parametrize("name", sorted(GENERATED))
 def test_generated_tables_are_up_to_date(name: str, update: bool) -> None:
-    # GIVEN the document / WHEN its table is made again
-    text = DOC.read_text()
-    wanted = GENERATED[name] + "\n"
-    if update:
-        text = section(name).sub(lambda m: m[1] + wanted + m[3], text)
-        DOC.write_text(text)
-    # THEN it is what stands there
-    found = section(name).search(text)
-    assert found is not None
-    assert found[2] == wanted
+    # GIVEN the document / WHEN its table is made again / THEN it is what stands there
+    expect_section(DOC, f"generated: {name}", GENERATED[name], update=update)
 
 
 def test_all_twenty_scenarios_are_listed() -> None:

@@ -18,8 +18,9 @@ from biotrail.converters.events.tables import (
     Stages,
 )
 from biotrail.converters.lifecycles import light
-from biotrail.converters.pipeline import Trace
+from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.recorder.schema.records import LIGHT_MANY, NO_SECTOR, Kind
+from tests.support.both_ways import differences, windows_of
 from tests.support.captures import BASE_NS
 from tests.support.light_logs import (
     DEV,
@@ -49,7 +50,7 @@ class Read:
     request_stages: Stages
 
 
-def read(path: Path, window_events: int = 250_000) -> Read:
+def read(path: Path, window_events: int = WINDOW_EVENTS) -> Read:
     trace = Trace(path)
     windows = list(trace.lifecycles(window_events))
     return Read(
@@ -248,16 +249,8 @@ def _load(count: int) -> list[Light]:
 def test_windows_of_any_size_give_the_same(tmp_path: Path, window_events: int) -> None:
     # GIVEN overlapping requests of less than a second, in many chunks
     path = write_log(tmp_path / "a.biotrail", _load(400), chunk=20)
-    # WHEN they are read in one window, and in many
-    whole, parts = read(path), read(path, window_events)
-    # THEN every row is the same
-    for name in ("bios", "requests", "stages", "request_stages"):
-        one, other = getattr(whole, name), getattr(parts, name)
-        key = "owner" if "stages" in name else "number"
-        one, other = (t.take(np.argsort(getattr(t, key), kind="stable")) for t in (one, other))
-        for field in dataclasses.fields(one):
-            assert (getattr(one, field.name) == getattr(other, field.name)).all(), field.name
-    assert whole.trace.account == parts.trace.account
+    # WHEN they are read in one window, and in many / THEN every row is the same
+    assert differences(windows_of(path, WINDOW_EVENTS), windows_of(path, window_events)) == []
     # AND so is the depth over time
     trace = Trace(path)
     [small] = make_report(trace, trace.lifecycles(window_events)).devices

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recording's own I/O: left out of what is read, counted, and shown when asked for."""
 
-import io
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ import pytest
 from biotrail.converters.events.events import Events
 from biotrail.converters.lifecycles.account import Reason
 from biotrail.converters.lifecycles.purposes import PURPOSE_NAMES, purposes
-from biotrail.converters.outputs.perfetto import convert as perfetto
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.log import LogWriter
 from biotrail.recorder.schema.kernel_names import FLAGS
@@ -20,9 +18,11 @@ from biotrail.recorder.schema.records import Q_FLAG_DEVICE, Q_FLAG_FILE, Q_FLAG_
 from tests.scenarios.cases_more import LOOP_BY_PAGE
 from tests.scenarios.tools import Tables, check, devices_with, events_of, join
 from tests.support import captures
+from tests.support.both_ways import differences, windows_of
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import PathLog
 from tests.support.perfetto_check import read as read_trace
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV
 
 ALONE = """
@@ -72,9 +72,8 @@ def write(directory: Path, text: str, **header: object) -> Path:
 def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     # GIVEN a write of the recorder's own and somebody's read
     path = write(tmp_path, ALONE)
-    # WHEN read
+    # WHEN read / THEN only the read is there
     found = read(path)
-    # THEN only the read is there
     assert found.tables.bios.sector.tolist() == [500]
     assert found.tables.requests.sector.tolist() == [500]
     assert not found.tables.bios.own.any()
@@ -83,9 +82,8 @@ def test_own_io_is_left_out_or_shown_on_demand(tmp_path: Path) -> None:
     assert account.by_reason() == {Reason.USED: 5, Reason.OWN: 5}
     assert account.total == 10
     assert (account.own_bios, account.own_bytes, account.own_requests) == (1, 4096, 1)
-    # WHEN read with all of it
+    # WHEN read with all of it / THEN both are there, one marked
     found = read(path, own_io=True)
-    # THEN both are there, one marked
     assert found.tables.bios.own.tolist() == [True, False]
     assert found.tables.requests.own.tolist() == [True, False]
     assert found.trace.account.by_reason() == {Reason.USED: 10}
@@ -130,18 +128,14 @@ def test_windows_make_no_difference(tmp_path: Path, name: str, window_events: in
         {"devices": LOOP_DEVICES},
         chunks=10,
     )
-    # WHEN read in one window, and in small ones
-    whole, cut = read(path), read(path, window_events=window_events)
-    # THEN tables and account are the same, and so are the events that are shown
-    for table in ("bios", "requests", "edges"):
-        one, other = getattr(whole.tables, table), getattr(cut.tables, table)
-        for column in one.__dataclass_fields__:
-            assert getattr(one, column).tolist() == getattr(other, column).tolist(), column
-    assert whole.trace.account.events == cut.trace.account.events
+    # WHEN read in one window, and in small ones / THEN tables and account are the same
+    whole, cut = (windows_of(path, size) for size in (1 << 20, window_events))
+    assert differences(whole, cut) == []
+    # AND so are the events that are shown
     shown = [shown_events(path, size) for size in (1 << 20, window_events)]
     assert shown[0].number.tolist() == shown[1].number.tolist()
     # AND nothing else is missing among them
-    account = whole.trace.account
+    account = whole[0].account
     assert len(shown[0]) == account.total - account.by_reason()[Reason.OWN]
 
 
@@ -202,9 +196,7 @@ def test_every_output_leaves_it_out_or_marks_it(cli: Cli, tmp_path: Path) -> Non
     again = read(tmp_path / "out.blktrace" / "vda")
     assert again.tables.bios.sector.tolist() == [500]
     # WHEN converted with its own I/O THEN slices of bios and requests say so
-    trace, out = Trace(path, own_io=True), io.BytesIO()
-    perfetto.convert(trace.lifecycles(), trace.context, out)
-    found = read_trace(out.getvalue())
+    found = traced(Trace(path, own_io=True))
     for category in ("bio", "request"):
         own = {s.args["sector"]: s.args.get("own") for s in found.slices(category)}
         assert own == {100: True, 500: None}

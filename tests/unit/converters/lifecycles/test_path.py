@@ -15,6 +15,7 @@ from biotrail.converters.lifecycles.arrow.columns import PATH_NAMES
 from biotrail.converters.lifecycles.call_arguments import CURRENT, PLACES, What, argument
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.syscalls import PAGE_FAULT, numbers
+from tests.support.both_ways import differences, windows_of
 from tests.support.path_logs import FSYNC, PREAD, PWRITE, WRITE, PathLog
 from tests.support.path_tables import recorded_path
 from tests.support.stack_logs import START
@@ -36,10 +37,9 @@ def sample() -> PathLog:
 
 def test_rows_are_what_the_records_say() -> None:
     # GIVEN a read with a wait, an fsync that fails, and a request that an interrupt completed
-    # WHEN they are read
+    # WHEN they are read / THEN each call is a row, in the order of their returns
     read = recorded_path(io.BytesIO(sample().data()))
     calls = read.calls
-    # THEN each call is a row, in the order of their returns
     assert calls.number.tolist() == [PREAD, FSYNC]
     assert calls.entry.tolist() == [START + 500, START + 19_000]
     assert calls.exit.tolist() == [START + 9500, START + 31_000]
@@ -99,16 +99,10 @@ def test_windows_of_any_size_have_the_same_rows(size: int) -> None:
     cuts = range(300, 12_000, 700)
     # WHEN it is read in windows of any size THEN the rows are those of one window
     data = log.data(cuts)
-    first, second = (recorded_path(io.BytesIO(data), events) for events in (1_000_000, size))
-    assert len(second.calls) == len(second.waits) == len(second.paths) == 12
-    for name in ("calls", "waits", "paths"):
-        a, b = getattr(first, name), getattr(second, name)
-        order = b.number.argsort() if name == "paths" else range(len(b))
-        for column in vars(a):
-            expected = getattr(a, column).tolist()
-            found = getattr(b, column)[list(order)].tolist()
-            if column != "task":  # rows of the tables of each window
-                assert found == expected, (name, column)
+    whole, parts = (windows_of(io.BytesIO(data), events) for events in (1_000_000, size))
+    assert differences(whole, parts) == []
+    tables = [window.path for window in parts[1] if window.path is not None]
+    assert sum(len(one.calls) for one in tables) == sum(len(one.waits) for one in tables) == 12
 
 
 @pytest.mark.parametrize("size", [1, 5, 1_000_000])
@@ -148,9 +142,8 @@ def test_columns_of_the_path(tmp_path: Path) -> None:
     log.bio(150, 330, call=3, foreign=True)
     log.bio(160, 340, 7, call=None, opf=WRITE, dirtied=(50, 42, b"db"), dirtied_in=9)
     log.bio(170, 350, 7, call=None)
-    # WHEN bios are asked for as a table
+    # WHEN bios are asked for as a table / THEN each says what is known, the rest is null
     found = rows(log.write(tmp_path / "x.biotrail"))
-    # THEN each says what is known, the rest is null
     none = dict.fromkeys(PATH_NAMES)
     place = {"call_fd": 3, "call_offset": 8192, "call_length": 4096}
     assert found == [

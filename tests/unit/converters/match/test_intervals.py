@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Associations without pointers: parents, flushes, remaps, and which latencies are in doubt."""
 
-import random
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from biotrail.converters.events.tables import NEVER, Bios, Certainty, Requests
+from biotrail.converters.events.tables import NEVER, Bios, Certainty
 from biotrail.converters.lifecycles.account import Pairing
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.records import NO_TAG
@@ -18,8 +17,6 @@ from tests.scenarios.cases_more import REQUEST_BASED as REQUEST_BASED_LOG
 from tests.scenarios.stacks import HEAD, PATH_A
 from tests.scenarios.tools import events_of, tables_of
 from tests.scenarios.variants import DM, REQUEST_BASED
-from tests.simulation.check import Tables, run
-from tests.simulation.loads import history
 from tests.simulation.model import LIFECYCLE, MINIMAL, Rec
 from tests.simulation.world import VDA
 from tests.support import captures, heavy_loads
@@ -68,30 +65,26 @@ def test_a_capture_by_intervals_is_as_by_identity(name: str, tmp_path: Path) -> 
 # Without pointers, the parent of a clone whose upper bio has others of its sectors beside it.
 
 AT_ONCE = """
-    0   Q 252:0 R 100+8 bio=1 pid={first}
-    1   Q 252:0 R 100+8 bio=2 pid={second}
-    3   A 254:0 R 2148+8 bio=3 from=252:0+100 pid={sender}
-    4   QG 254:0 R 2148+8 bio=3 pid={sender}
-    8   D 254:0 R 2148+8 bio=3 rq=1
-    30  c 252:0 R 100+8 bio=2
-    70  C 254:0 R 2148+8 bio=3 rq=1
-    75  c 252:0 R 100+8 bio=1
+    0 Q 252:0 R 100+8 bio=1 pid={first}
+    1 Q 252:0 R 100+8 bio=2 pid={second}
+    3 A 254:0 R 2148+8 bio=3 from=252:0+100 pid={sender}
+    4 QG 254:0 R 2148+8 bio=3 pid={sender}
+    8 D 254:0 R 2148+8 bio=3 rq=1
+    30 c 252:0 R 100+8 bio=2
+    70 C 254:0 R 2148+8 bio=3 rq=1
+    75 c 252:0 R 100+8 bio=1
     """
 """Two reads of the same sectors, and the clone of one; of the other nothing else is told."""
 
 LATE_REMAP = """
-    0   Q 252:0 R 100+8 bio=1 pid=100
-    1   Q 252:0 R 100+8 bio=2 pid=150
-    2   A 254:0 R 2148+8 bio=3 from=252:0+100 pid=150
-    3   QG 254:0 R 2148+8 bio=3 pid=150
-    5   D 254:0 R 2148+8 bio=3 rq=1
-    30  C 254:0 R 2148+8 bio=3 rq=1
-    31  c 252:0 R 100+8 bio=2
-    40  A 254:0 R 2148+8 bio=4 from=252:0+100 pid=100
-    41  QG 254:0 R 2148+8 bio=4 pid=100
-    43  D 254:0 R 2148+8 bio=4 rq=2
-    70  C 254:0 R 2148+8 bio=4 rq=2
-    71  c 252:0 R 100+8 bio=1
+    0 Q 252:0 R 100+8 bio=1 pid=100
+    1 Q 252:0 R 100+8 bio=2 pid=150
+    2 AQG 254:0 R 2148+8 bio=3 from=252:0+100 pid=150
+    5 D 30 C 254:0 R 2148+8 bio=3 rq=1
+    31 c 252:0 R 100+8 bio=2
+    40 AQG 254:0 R 2148+8 bio=4 from=252:0+100 pid=100
+    43 D 70 C 254:0 R 2148+8 bio=4 rq=2
+    71 c 252:0 R 100+8 bio=1
     """
 """A thread is preempted between Q and A, and a younger read of its sectors ends meanwhile."""
 
@@ -156,12 +149,10 @@ def uppers(text: str) -> dict[int, int]:
 
 
 SPLIT = """
-    0  Q 7:1 W 0+32 bio=1 page=4000
-    1  X 7:1 W 0+16 bio=2 parent=1
-    2  G 7:1 W 0+16 bio=2
-    3  sD 7:1 W 0+16 bio=2 rq=1
-    5  G 7:1 W 16+16 bio=1
-    6  sD 7:1 W 16+16 bio=1 rq=2
+    0 Q 7:1 W 0+32 bio=1 page=4000
+    1 XG 7:1 W 0+16 bio=2 parent=1
+    3 sD 7:1 W 0+16 bio=2 rq=1
+    5 GsD 7:1 W 16+16 bio=1 rq=2
     20 Q 254:0 W 7000+16 bio=3 page=4000 {0}
     21 Q 254:0 W 9000+8 bio=4 page=4080 {1}
     22 Q 254:0 W 9100+8 bio=5 page=40c0 {1}
@@ -180,14 +171,13 @@ def test_all_lower_bios_of_a_split_one_are_its() -> None:
 
 
 MERGED = """
-    0  Q 7:1 R 0+8 bio=1 page=4000
-    1  G 7:1 R 0+8 bio=1
-    2  s 7:1 R 0+8 bio=1 rq=1
-    3  Q 7:1 R 8+16 bio=2 page=5000
-    4  M 7:1 R 8+16 bio=2 rq=1
-    5  Q 7:1 R 24+8 bio=3 page=6000
-    6  M 7:1 R 24+8 bio=3 rq=1
-    7  D 7:1 R 0+32 bio=1 rq=1 chain=1,2,3
+    0 QG 7:1 R 0+8 bio=1 page=4000
+    2 s 7:1 R 0+8 bio=1 rq=1
+    3 Q 7:1 R 8+16 bio=2 page=5000
+    4 M 7:1 R 8+16 bio=2 rq=1
+    5 Q 7:1 R 24+8 bio=3 page=6000
+    6 M 7:1 R 24+8 bio=3 rq=1
+    7 D 7:1 R 0+32 bio=1 rq=1 chain=1,2,3
 {}
     60 C 7:1 R 0+32 bio=1 rq=1
 """
@@ -218,16 +208,14 @@ def test_lower_bios_of_a_merged_request_are_of_where_they_begin() -> None:
 # An array's parity has no parent, though md says that it comes from the array's sector 0.
 
 PARITY = """
-    0   Q 9:5 W 0+8 bio=1
-    1   Q 9:5 W 512+8 bio=2
-    2   A 254:0 W 2304+8 bio=3 from=9:5+512
-    3   Q 254:0 W 2304+8 bio=3
-    4   A 254:16 W 2304+8 bio=4 from=9:5+0
-    5   Q 254:16 W 2304+8 bio=4
-    40  c 254:0 W 2304+8 bio=3
-    41  c 254:16 W 2304+8 bio=4
-    50  c 9:5 W 512+8 bio=2
-    60  c 9:5 W 0+8 bio=1
+    0 Q 9:5 W 0+8 bio=1
+    1 Q 9:5 W 512+8 bio=2
+    2 AQ 254:0 W 2304+8 bio=3 from=9:5+512
+    4 AQ 254:16 W 2304+8 bio=4 from=9:5+0
+    40 c 254:0 W 2304+8 bio=3
+    41 c 254:16 W 2304+8 bio=4
+    50 c 9:5 W 512+8 bio=2
+    60 c 9:5 W 0+8 bio=1
 """
 """Two writes; the stripe of the second goes to the disks, while the first waits for its own."""
 
@@ -252,22 +240,17 @@ def test_parity_is_not_of_what_is_at_sector_0(level: str, parent: int) -> None:
 # Completions that NVMe multipath tells twice: c by its driver, then C by the block layer.
 
 TWICE = """
-    0   Q 259:8 W 0+16 bio=1
-    1   Q 259:8 W 16+8 bio=2
-    2   A 259:10 W 0+16 bio=1 from=259:8+0 opf=2000001
-    3   G 259:10 W 0+16 bio=1 opf=2000001
-    4   s 259:10 W 0+16 bio=1 rq=1 opf=2000001
-    5   A 259:10 W 16+8 bio=2 from=259:8+16 opf=2000001
-    6   M 259:10 W 16+8 bio=2 opf=2000001
-    7   D 259:10 W 0+24 bio=1 rq=1 chain=1,2 opf=2000001
-    60  c 259:10 W 0+16 bio=1 opf=2000001
-    61  C 259:10 W 0+24 bio=1 rq=1 opf=2000001
-    70  Q 259:8 R 8+8 bio=1
-    71  A 259:10 R 8+8 bio=1 from=259:8+8 opf=2000000
-    72  G 259:10 R 8+8 bio=1 opf=2000000
-    73  sD 259:10 R 8+8 bio=1 rq=1 opf=2000000
-    80  c 259:10 R 8+8 bio=1 opf=2000000
-    81  C 259:10 R 8+8 bio=1 rq=1 opf=2000000
+    0 Q 259:8 W 0+16 bio=1
+    1 Q 259:8 W 16+8 bio=2
+    2 AG 259:10 W 0+16 bio=1 from=259:8+0 opf=2000001
+    4 s 259:10 W 0+16 bio=1 rq=1 opf=2000001
+    5 AM 259:10 W 16+8 bio=2 from=259:8+16 opf=2000001
+    7 D 259:10 W 0+24 bio=1 rq=1 chain=1,2 opf=2000001
+    60 c 259:10 W 0+16 bio=1 opf=2000001
+    61 C 259:10 W 0+24 bio=1 rq=1 opf=2000001
+    70 Q 259:8 R 8+8 bio=1
+    71 AG 259:10 R 8+8 bio=1 from=259:8+8 opf=2000000
+    73 sD 80 cC 259:10 R 8+8 bio=1 rq=1 opf=2000000
 """
 """Of the request's two bios the driver names the first."""
 
@@ -290,28 +273,6 @@ def test_another_bios_end_is_none_of_it(line: str) -> None:
     # WHEN the log is read  THEN the issued bio's own end was not seen
     t = tables_of(events_of(text), devices=(HEAD, PATH_A))
     assert t.bios.certainty[0] == Certainty.LOST
-
-
-def test_a_disk_with_two_paths_as_6_12_tells_it() -> None:
-    # GIVEN a log of three reads of such a disk
-    trace = Trace(DATA / "paths" / "nvme_6.12.biotrail")
-    (disk,) = (d["dev"] for d in trace.reader.header["devices"] if d["name"] == "nvme1n1")
-    # WHEN it is read
-    windows = list(trace.lifecycles())
-    bios = Bios.concatenate([window.bios for window in windows])
-    requests = Requests.concatenate([window.requests for window in windows])
-    bios = bios.take(bios.dev == disk)
-    # THEN each is known exactly, and done by one path or the other
-    assert bios.done_bytes.tolist() == [4096, 4096, 4096]
-    assert set(bios.certainty.tolist()) == {Certainty.EXACT}
-    served = {int(n): (int(d), int(end)) for n, d, end in zip(
-        requests.number, requests.dev, requests.complete, strict=True)}  # fmt: skip
-    paths = [served[number][0] for number in bios.request.tolist()]
-    assert paths[0] == paths[2] != paths[1]
-    assert disk not in paths
-    # AND ends with its request
-    ends = [served[number][1] for number in bios.request.tolist()]
-    assert bios.complete.tolist() == ends
 
 
 # Recordings without pointers of dm on a partition, whose remap goes on with dm's clone.
@@ -418,47 +379,42 @@ def test_info_and_report_say_how_far_ends_may_be_off(
 WINDOWS = (1, 10, 1_000, 1_000_000)
 
 TWO_READS = """
-    0     Q R 0+8 bio=1 pid={first}
-    2     G R 0+8 bio=1 pid={first}
-    4     D R 0+8 bio=1 rq=1
+    0 Q R 0+8 bio=1 pid={first}
+    2 G R 0+8 bio=1 pid={first}
+    4 D R 0+8 bio=1 rq=1
     {q}   Q R 0+8 bio=2 pid={second}
     {q}.1 G R 0+8 bio=2 pid={second}
     {q}.2 D R 0+8 bio=2 rq=2
-    1000  C R 0+8 bio=1 rq=1
+    1000 C R 0+8 bio=1 rq=1
     {end} C R 0+8 bio=2 rq=2
     """
 """Two reads of one place at once."""
 
 SWAPPED = """
-    0     Q R 0+8 bio=1 pid=1
-    1     Q R 0+8 bio=2 pid=1
-    10    G R 0+8 bio=2 pid=1
-    11    D R 0+8 bio=2 rq=1
-    100   C R 0+8 bio=2 rq=1
-    110   G R 0+8 bio=1 pid=1
-    111   D R 0+8 bio=1 rq=2
+    0 Q R 0+8 bio=1 pid=1
+    1 Q 10 G R 0+8 bio=2 pid=1
+    11 D 100 C R 0+8 bio=2 rq=1
+    110 G R 0+8 bio=1 pid=1
+    111 D R 0+8 bio=1 rq=2
     {end} C R 0+8 bio=1 rq=2
     """
 """Two reads of one place, of which the second gets the first request."""
 
 LOST_COMPLETION = """
-    0     QGD W 1000+8 bio=1 rq=1
-    10000 QGD W 2000+8 bio=2 rq=2
-    10003 C W 2000+8 bio=2 rq=2
-    80000 QGD W 1000+8 bio=3 rq=3
-    80003 C W 1000+8 bio=3 rq=3
-    80010 QGD W 1000+8 bio=4 rq=4
-    80013 C W 1000+8 bio=4 rq=4
+    0 QGD W 1000+8 bio=1 rq=1
+    10000 QGDC W 2000+8 bio=2 rq=2
+    80000 QGDC W 1000+8 bio=3 rq=3
+    80010 QGDC W 1000+8 bio=4 rq=4
     90000 Q W 3000+8 bio=5
     """
 """A completion is missing, and the same place is written again, twice."""
 
 MERGE_INTO_ONE_OF_TWO = """
-    0   QG W 0+8 bio=1 pid=1
-    2   QG W 0+8 bio=2 pid=1
-    4   QM W 8+8 bio=3 pid=1
-    10  D W 0+16 bio=1 rq=1
-    11  D W 0+8 bio=2 rq=2
+    0 QG W 0+8 bio=1 pid=1
+    2 QG W 0+8 bio=2 pid=1
+    4 QM W 8+8 bio=3 pid=1
+    10 D W 0+16 bio=1 rq=1
+    11 D W 0+8 bio=2 rq=2
     1000 C W 0+16 bio=1 rq=1
     1001 C W 0+8 bio=2 rq=2
     """
@@ -542,18 +498,3 @@ def test_a_merge_into_one_of_two_requests_bounds_nothing() -> None:
     # GIVEN a bio that joined one of two requests / WHEN their completions are 0.1 % apart
     # THEN all are in doubt all the same: which request there was at all rests on the choice
     assert doubtful(MERGE_INTO_ONE_OF_TWO) == [("ambiguous", True)] * 3
-
-
-def _columns(t: Tables) -> list[tuple[int, ...]]:
-    names = ("number", "complete", "doubtful")
-    return sorted(tuple(row[name] for name in names) for row in (*t.bios, *t.requests))
-
-
-@pytest.mark.parametrize("seed", range(0, 200, 8))
-def test_windows_of_any_size_doubt_the_same(seed: int) -> None:
-    # GIVEN a generated block layer at work, with losses / WHEN its log is read in small windows
-    found = history(random.Random(seed), 12)
-    whole = run(found, "intervals")
-    # THEN the same latencies are in doubt; that what is not is right, one_history.py checks
-    for window in (7, 150):
-        assert _columns(run(found, "intervals", window)) == _columns(whole)

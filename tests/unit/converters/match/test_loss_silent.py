@@ -101,9 +101,8 @@ MERGE_CASES = [c for c in cases.CASES if "m" in {e["letter"] for e in events_of(
 def test_bios_are_as_if_it_had_been_recorded(case: Scenario) -> None:
     # GIVEN requests that merged
     told = run(case)
-    # WHEN no m is in the log
+    # WHEN no m is in the log / THEN every bio is there once, with its times, stages and request
     found = run(case, drop="m")
-    # THEN every bio is there once, with its times, stages and request
     assert bio_lines(found) == bio_lines(told)
     # THEN who took the absorbed requests is known; they are marked, for their end was not seen
     assert found.requests.absorbed_by.tolist() == told.requests.absorbed_by.tolist()

@@ -16,13 +16,11 @@ CASES = {
     "a bio that is sent on is not the child of its twin": (
         """
         # GIVEN two identical reads of a multipath disk, which sends the very bios on
-        0  Q 259:8 R 40+8 bio=1
-        2  A 254:0 R 4136+8 bio=1 from=259:8+40
-        3  G 254:0 R 4136+8 bio=1
-        4  sD 254:0 R 4136+8 bio=1 rq=1
+        0 Q 259:8 R 40+8 bio=1
+        2 AG 254:0 R 4136+8 bio=1 from=259:8+40
+        4 sD 254:0 R 4136+8 bio=1 rq=1
         10 Q 259:8 R 40+8 bio=2
-        12 A 254:0 R 4136+8 bio=2 from=259:8+40
-        13 G 254:0 R 4136+8 bio=2
+        12 AG 254:0 R 4136+8 bio=2 from=259:8+40
         14 sD 254:0 R 4136+8 bio=2 rq=2
         60 C 254:0 R 4136+8 bio=1 rq=1
         70 C 254:0 R 4136+8 bio=2 rq=2
@@ -35,12 +33,10 @@ CASES = {
     "a flush sent to a lower disk has its parent": (
         """
         # GIVEN an fsync of a mapped device, while a write that covers sector 0 is in flight there
-        0  Q 252:0 W 0+8 bio=1
-        1  A 254:0 W 2048+8 bio=2 from=252:0+0
-        2  Q 254:0 W 2048+8 bio=2
+        0 Q 252:0 W 0+8 bio=1
+        1 AQ 254:0 W 2048+8 bio=2 from=252:0+0
         10 Q 252:0 FWS 0+0 bio=3
-        11 A 254:0 FWS 0+0 bio=4 from=252:0+0
-        12 Q 254:0 FWS 0+0 bio=4
+        11 AQ 254:0 FWS 0+0 bio=4 from=252:0+0
         # THEN the flush below belongs to the flush above, and not to the write
         b1 home write 0+8 Q@0 | - | - | incomplete
         b2 vda write 2048+8 Q@2 | - | - | incomplete, parent b1
@@ -52,12 +48,10 @@ CASES = {
     "a clone has a parent of its own operation": (
         """
         # GIVEN a read and a write of one place of a mapped device, at once
-        0  Q 252:0 R 100+8 bio=1
-        1  Q 252:0 W 100+8 bio=2
-        3  A 254:0 W 2148+8 bio=3 from=252:0+100
-        4  Q 254:0 W 2148+8 bio=3
-        5  A 254:0 R 2148+8 bio=4 from=252:0+100
-        6  Q 254:0 R 2148+8 bio=4
+        0 Q 252:0 R 100+8 bio=1
+        1 Q 252:0 W 100+8 bio=2
+        3 AQ 254:0 W 2148+8 bio=3 from=252:0+100
+        5 AQ 254:0 R 2148+8 bio=4 from=252:0+100
         # THEN each clone has the bio of its operation as parent
         b1 home read 100+8 Q@0 | - | - | incomplete
         b2 home write 100+8 Q@1 | - | - | incomplete
@@ -69,10 +63,9 @@ CASES = {
     "a bio that is sent on is served where it went": (
         """
         # GIVEN a multipath disk's read, of which only remap and issue are recorded
-        0  Q 259:8 R 0+8 bio=1
-        2  A 254:0 R 4096+8 bio=1 from=259:8+0
-        5  D 254:0 R 4096+8 bio=1 rq=1
-        50 C 254:0 R 4096+8 bio=1 rq=1
+        0 Q 259:8 R 0+8 bio=1
+        2 A 254:0 R 4096+8 bio=1 from=259:8+0
+        5 D 50 C 254:0 R 4096+8 bio=1 rq=1
         # THEN the request serves sectors of the lower disk
         b1 nvme0n1 read 0+8 Q@0 D5 C50 | Q2D 5, D2C 45 | r1[4096+8] | exact
         """,
@@ -81,9 +74,7 @@ CASES = {
     "the next flush is not the requeue of one whose end was missed": (
         """
         # GIVEN a flush request used again, after a completion that no program saw
-        0   D FF 18446744073709551615+0 rq=1
-        90  D FF 18446744073709551615+0 rq=1
-        150 C FF 18446744073709551615+0 rq=1
+        0 D 90 D 150 C FF 18446744073709551615+0 rq=1
         # THEN the second has its own times, and the first none
         r1 vda flush none+0 s@0 D0 | G2D 0 | - | lost, flush
         r2 vda flush none+0 s@90 D0 C60 | G2D 0, D2C 60 | - | exact, flush
@@ -93,9 +84,8 @@ CASES = {
     "another operation is another request": (
         """
         # GIVEN an fsync whose completion was missed, then a command that has its memory
-        0  QGs FWS 0+0 bio=1 rq=1
-        40 D N 0+1 bio=1 rq=1
-        90 C N 0+1 bio=1 rq=1
+        0 QGs FWS 0+0 bio=1 rq=1
+        40 D 90 C N 0+1 bio=1 rq=1
         # THEN the command is no issue of the fsync
         b1 vda write 0+0 Q@0 G1 | - | r1 | lost
         r1 vda write 0+0 s@2 | - | b1 | lost
@@ -106,12 +96,10 @@ CASES = {
     "without start a request begins with its own bio": (
         """
         # GIVEN a kernel without s, and a request that takes an older one behind it
-        0  QG R 8+8 bio=1
-        10 QG R 0+8 bio=2
-        13 I R 0+8 bio=2 rq=2
+        0 QG R 8+8 bio=1
+        10 QG 13 I R 0+8 bio=2 rq=2
         14 m R 8+8 bio=1 rq=1
-        20 D R 0+16 bio=2 rq=2 chain=2,1
-        90 C R 0+16 bio=2 rq=2
+        20 D 90 C R 0+16 bio=2 rq=2 chain=2,1
         # THEN it began when it was allocated for its own bio, and the other bio has no insert
         b1 vda read 8+8 Q@0 G1 D20 C90 | Q2G 1, G2D 19, D2C 70 | r1 | exact
         b2 vda read 0+8 Q@10 G1 I3 D10 C80 | Q2G 1, G2I 2, I2D 7, D2C 70 | r1 | exact
@@ -123,12 +111,10 @@ CASES = {
     "a fragment that is issued is the parent below a loop device": (
         """
         # GIVEN a split read of a loop device, whose first piece alone was issued
-        0  Q 7:1 R 0+16 bio=1 page=4000
-        1  X 7:1 R 0+8 bio=2 parent=1
-        2  G 7:1 R 0+8 bio=2
-        3  sD 7:1 R 0+8 bio=2 rq=1
-        5  G 7:1 R 8+8 bio=1
-        6  s 7:1 R 8+8 bio=1 rq=2
+        0 Q 7:1 R 0+16 bio=1 page=4000
+        1 XG 7:1 R 0+8 bio=2 parent=1
+        3 sD 7:1 R 0+8 bio=2 rq=1
+        5 Gs 7:1 R 8+8 bio=1 rq=2
         20 Q 254:0 R 7000+8 bio=3 page=4000
         # THEN the read of the backing disk belongs to it
         b1 loop1 read 0+16 Q@0 G2 D4 | Q2G 2, G2D 2 | r1[0+8] r2[8+8] | incomplete, fragments 2
@@ -140,10 +126,9 @@ CASES = {
         """
         # GIVEN a mapped device's bio whose completion was missed, and the clone of the next one,
         # which has its memory and begins within its sectors, but ends beyond them
-        0  Q 252:0 W 40+100 bio=1
+        0 Q 252:0 W 40+100 bio=1
         50 Q 252:0 W 104+130 bio=2
-        51 A 254:0 W 30024+130 bio=1 from=252:0+104
-        52 Q 254:0 W 30024+130 bio=1
+        51 AQ 254:0 W 30024+130 bio=1 from=252:0+104
         # THEN it is a bio of its own, made for the second
         b1 home write 40+100 Q@0 | - | - | lost
         b2 home write 104+130 Q@50 | - | - | incomplete
@@ -155,12 +140,11 @@ CASES = {
         """
         # GIVEN a read in a request that a younger one took, which is not issued when the log
         # ends, and the issue of a third whose chain was cut and whose sectors cover it
-        0  QGs R 0+8 bio=2 rq=2
-        3  QM R 88+8 bio=1
+        0 QGs R 0+8 bio=2 rq=2
+        3 QM R 88+8 bio=1
         10 QGs R 72+8 bio=3 rq=3
         13 m R 80+16 bio=9 rq=1
-        20 D R 0+96 bio=2 rq=2 chain=2 bios=1 flags=1
-        60 C R 0+96 bio=2 rq=2
+        20 D 60 C R 0+96 bio=2 rq=2 chain=2 bios=1 flags=1
         # THEN nothing is said of its issue
         b1 vda read 0+8 Q@0 G1 D20 C60 | Q2G 1, G2D 19, D2C 40 | r1 | exact
         b2 vda read 88+8 Q@3 M1 | Q2M 1 | - | incomplete, requests 0
@@ -173,12 +157,9 @@ CASES = {
         """
         # GIVEN an old kernel, where M names the request and s is missing: a merge into a request
         # whose end was missed, and then its memory, inserted as another
-        0  QG R 904+8 bio=1
-        2  Q R 912+8 bio=2
-        3  M R 912+8 bio=2 rq=1
-        40 QGI R 216+64 bio=3 rq=1
-        50 D R 216+64 bio=3 rq=1 chain=3
-        90 C R 216+64 bio=3 rq=1
+        0 QG R 904+8 bio=1
+        2 QM R 912+8 bio=2 rq=1
+        40 QGI 50 D 90 C R 216+64 bio=3 rq=1 chain=3
         # THEN the other is a request of its own, and serves the third bio alone
         b1 vda read 904+8 Q@0 G1 | Q2G 1 | - | incomplete, requests 0
         b2 vda read 912+8 Q@2 M1 | Q2M 1 | r1 | lost
@@ -192,9 +173,9 @@ CASES = {
         """
         # GIVEN three discards of one request whose chain was cut after the first; it completes in
         # two parts, and the second names one of those that were left out
-        0  QGs D 104+8 bio=1 rq=1
-        3  Q D 24+16 bio=2
-        4  Q D 88+8 bio=3
+        0 QGs D 104+8 bio=1 rq=1
+        3 Q D 24+16 bio=2
+        4 Q D 88+8 bio=3
         20 D D 104+32 bio=1 rq=1 chain=1 bios=1 flags=1
         50 C D 104+32 bio=1 rq=1 bytes=13824
         60 C D 131+5 bio=3 rq=1
@@ -208,8 +189,8 @@ CASES = {
     "a bio that is queued elsewhere than it was sent is another": (
         """
         # GIVEN a bio that a multipath disk sends on, whose end was missed, and then its memory
-        0  Q 259:8 W 640+8 bio=1
-        2  A 254:0 W 4736+8 bio=1 from=259:8+640
+        0 Q 259:8 W 640+8 bio=1
+        2 A 254:0 W 4736+8 bio=1 from=259:8+640
         40 Q 254:0 W 576+8 bio=1
         # THEN the second has its own queue time
         b1 nvme0n1 write 640+8 Q@0 | - | - | lost
@@ -221,11 +202,9 @@ CASES = {
         """
         # GIVEN a mapped device's bio, and two clones of one place on one disk: another bio was in
         # flight there when the log began
-        0  Q 252:0 W 96+130 bio=1
-        1  A 254:0 W 5144+16 bio=2 from=252:0+144
-        2  Q 254:0 W 5144+16 bio=2
-        10 A 254:0 W 5144+16 bio=3 from=252:0+144
-        11 Q 254:0 W 5144+16 bio=3
+        0 Q 252:0 W 96+130 bio=1
+        1 AQ 254:0 W 5144+16 bio=2 from=252:0+144
+        10 AQ 254:0 W 5144+16 bio=3 from=252:0+144
         # THEN no parent is claimed
         b1 home write 96+130 Q@0 | - | - | incomplete
         b2 vda write 5144+16 Q@2 | - | - | incomplete
@@ -236,9 +215,9 @@ CASES = {
     "a split without its record shows in the issues alone": (
         """
         # GIVEN a recording without s and G, and a read that was split, of which the X was lost
-        0  Q R 40+100 bio=1
-        3  D R 40+64 bio=2 rq=1 chain=2
-        4  D R 104+36 bio=1 rq=2 chain=1
+        0 Q R 40+100 bio=1
+        3 D R 40+64 bio=2 rq=1 chain=2
+        4 D R 104+36 bio=1 rq=2 chain=1
         50 C R 40+64 bio=2 rq=1
         90 C R 104+36 bio=1 rq=2
         # THEN both pieces are of the one bio
@@ -249,9 +228,8 @@ CASES = {
     "a bio issued in part alone is not complete": (
         """
         # GIVEN the same, but nothing of the first piece
-        0  Q R 40+100 bio=1
-        4  D R 104+36 bio=1 rq=2 chain=1
-        90 C R 104+36 bio=1 rq=2
+        0 Q R 40+100 bio=1
+        4 D 90 C R 104+36 bio=1 rq=2 chain=1
         # THEN when it ended is not known
         b1 vda read 40+100 Q@0 D4 | Q2D 4 | r1[104+36] | incomplete
         """,
@@ -261,10 +239,8 @@ CASES = {
         """
         # GIVEN a read of which a part was completed, in records that were lost, and the rest
         # requeued
-        0  Q R 40+100 bio=1
-        3  R R 104+36 bio=1 rq=2
-        4  D R 104+36 bio=1 rq=2 chain=1
-        90 C R 104+36 bio=1 rq=2
+        0 Q R 40+100 bio=1
+        3 RD 90 C R 104+36 bio=1 rq=2 chain=1
         # THEN it ended with the rest
         b1 vda read 40+100 Q@0 D4 C90 | Q2D 4, D2C 86 | r1 | lost, requeues 1
         """,
@@ -274,10 +250,9 @@ CASES = {
         """
         # GIVEN a request that fails before its issue, after a merge that does not name it, so
         # that one of its bios is not known
-        0  QGs R 0+8 bio=1 rq=1
-        5  QM R 8+8 bio=2
-        9  I R 0+16 bio=1 rq=1
-        50 C R 0+16 bio=1 rq=1 err=10
+        0 QGs R 0+8 bio=1 rq=1
+        5 QM R 8+8 bio=2
+        9 I 50 C R 0+16 bio=1 rq=1 err=10
         # THEN it is marked
         b1 vda read 0+8 Q@0 G1 I9 C50 | Q2G 1, G2I 8, failed 41 | r1 | exact, IOERR, done 0
         b2 vda read 8+8 Q@5 M1 | Q2M 1 | - | incomplete, requests 0
@@ -288,9 +263,8 @@ CASES = {
     "a bio is not of a request that lies elsewhere than it was merged": (
         """
         # GIVEN a merged bio whose issue and end were lost, and its memory in a later request
-        0  QM W 80+8 bio=1
-        40 D W 680+40 bio=2 rq=1 chain=2,1
-        60 C W 680+40 bio=2 rq=1
+        0 QM W 80+8 bio=1
+        40 D 60 C W 680+40 bio=2 rq=1 chain=2,1
         # THEN the first life of the address is in no request
         b1 vda write 80+8 Q@0 M1 | Q2M 1 | - | lost, requests 0
         b2 vda write 680+0 Q? D@40 C@60 | D2C 20 | r1 | incomplete
@@ -301,13 +275,10 @@ CASES = {
     "a bio is not of a request of another operation or place": (
         """
         # GIVEN a bio whose end was lost, and a request for its memory, elsewhere
-        0  Q W 112+8 bio=1
-        40 G W 64+40 bio=1
-        41 sD W 64+40 bio=1 rq=1
-        60 C W 64+40 bio=1 rq=1
+        0 Q W 112+8 bio=1
+        40 GsD 60 C W 64+40 bio=1 rq=1
         70 Q R 8+8 bio=2
-        80 G D 8+8 bio=2
-        81 s D 8+8 bio=2 rq=2
+        80 Gs D 8+8 bio=2 rq=2
         # THEN the queued bios were given no request
         b1 vda write 112+8 Q@0 | - | - | lost
         b2 vda read 8+8 Q@70 | - | - | lost
@@ -319,11 +290,8 @@ CASES = {
     "a completion for a bio queued since is not of a requeued request": (
         """
         # GIVEN a requeued read whose end was lost, and its memory, which ends an fsync unissued
-        0  Q R 16+8 bio=1
-        1  D R 16+8 bio=1 rq=1
-        2  R R 16+8 bio=1 rq=1
-        80 Q FWS 0+0 bio=2
-        90 C FWS 0+0 bio=2 rq=1
+        0 QDR R 16+8 bio=1 rq=1
+        80 Q 90 C FWS 0+0 bio=2 rq=1
         # THEN the fsync has a request of its own
         b1 vda read 16+8 Q@0 D1 | Q2D 1 | r1 | lost, requeues 1
         b2 vda write 0+0 Q@80 C10 | flush 10 | r2 | exact
@@ -336,13 +304,11 @@ CASES = {
         """
         # GIVEN a flush above that a clone carries out, its end lost, and its memory as the clone
         # of the next flush
-        0  Q 9:0 FWS 0+0 bio=5
-        1  A 254:0 FWS 0+0 bio=7 from=9:0+0
-        2  Q 254:0 FWS 0+0 bio=7
-        5  C 254:0 WS 0+0 bio=7 rq=1
+        0 Q 9:0 FWS 0+0 bio=5
+        1 AQ 254:0 FWS 0+0 bio=7 from=9:0+0
+        5 C 254:0 WS 0+0 bio=7 rq=1
         10 Q 9:0 FWS 0+0 bio=4
-        11 A 254:0 FWS 0+0 bio=5 from=9:0+0
-        12 Q 254:0 FWS 0+0 bio=5
+        11 AQ 254:0 FWS 0+0 bio=5 from=9:0+0
         20 C 254:0 WS 0+0 bio=5 rq=1
         21 c 9:0 FWS 0+0 bio=4
         # THEN they are two bios above, and two below
@@ -357,13 +323,12 @@ CASES = {
         """
         # GIVEN a request whose issue was lost, completed in part and requeued, and a bio queued
         # before that which came to it later, with a request whose allocation was lost
-        0  Q W 48+8 bio=1
+        0 Q W 48+8 bio=1
         20 C W 0+32 bio=3 rq=1
         21 R W 32+8 bio=4 rq=1
         22 QF W 40+8 bio=2
         24 m W 40+16 bio=2 rq=2
-        30 D W 32+24 bio=4 rq=1 chain=4,2,1
-        60 C W 32+24 bio=4 rq=1
+        30 D 60 C W 32+24 bio=4 rq=1 chain=4,2,1
         # THEN both ended with the rest
         b1 vda write 48+8 Q@0 D30 C60 | Q2D 30, D2C 30 | r1 | lost, requeues 1
         b2 vda write 40+8 Q@22 M1 D8 C38 | Q2M 1, M2D 7, D2C 30 | r1 | exact, requeues 1
@@ -376,13 +341,10 @@ CASES = {
         """
         # GIVEN merges that name their request, one before its end was lost, one after its memory
         # lives again elsewhere; the second request is told whole when it is issued
-        0  Q W 656+8 bio=1
-        1  F W 656+8 bio=1 rq=5
+        0 QF W 656+8 bio=1 rq=5
         50 QG W 4144+8 bio=2
-        52 Q W 4152+8 bio=3
-        53 M W 4152+8 bio=3 rq=5
-        54 D W 4144+16 bio=2 rq=5 chain=2,3
-        90 C W 4144+16 bio=2 rq=5
+        52 QM W 4152+8 bio=3 rq=5
+        54 D 90 C W 4144+16 bio=2 rq=5 chain=2,3
         # THEN the request that was issued began with the merge into it
         b1 vda write 656+8 Q@0 M1 | Q2M 1 | r1 | lost
         b2 vda write 4144+8 Q@50 G1 D4 C40 | Q2G 1, G2D 3, D2C 36 | r2 | exact
@@ -394,10 +356,9 @@ CASES = {
         """
         # GIVEN a mirror's write with its clone, whose end was lost; its memory is used again
         # below
-        0  Q 9:0 W 800+8 bio=1
-        1  A 254:0 W 5800+8 bio=2 from=9:0+800
-        2  QGD 254:0 W 5800+8 bio=2 rq=2
-        60 C 254:0 W 5800+8 bio=2 rq=2
+        0 Q 9:0 W 800+8 bio=1
+        1 A 254:0 W 5800+8 bio=2 from=9:0+800
+        2 QGD 60 C 254:0 W 5800+8 bio=2 rq=2
         90 Q 254:0 W 2152+8 bio=1
         # THEN it is another bio
         b1 md0 write 800+8 Q@0 | - | - | lost
@@ -432,9 +393,8 @@ def test_an_insert_of_another_head_bio_at_the_sector_is_another_request() -> Non
         14 I 20 D 60 C R 592+16 bio=2 rq=1 chain=2,3
         """
     )
-    # WHEN the log is read
+    # WHEN the log is read / THEN the second request has its own insert
     t = tables_of(events)
-    # THEN the second request has its own insert
     assert [(ns - BASE_NS) // 1000 for ns in t.requests.insert] == [2, 14]
 
 
@@ -451,9 +411,8 @@ def test_a_flush_behind_data_whose_issue_was_lost_ends_it(queued, completed, win
         """
         + "".join(f"{ms}000 Q R 800+8 bio=9\n" for ms in range(1, 90))
     )
-    # WHEN the log is read in windows of any size
+    # WHEN the log is read in windows of any size / THEN the write ended with its last completion
     t = tables_of(sorted(events, key=lambda e: e["ns"]), window_events=window, chunks=90)
-    # THEN the write ended with its last completion
     assert t.bios.complete.tolist()[0] == BASE_NS + 90_060_000
     assert t.requests.number.tolist() == [1]
 
@@ -482,9 +441,8 @@ def test_a_bio_behind_a_gap_in_the_chain_ends_by_its_place() -> None:
         "320 R W 67+29 bio=108 rq=100",
         f"330 D W 67+29 bio=108 rq=100 chain={rest}",
     ]
-    # WHEN the log is read
+    # WHEN the log is read / THEN the ninth has not ended with the part that goes into it
     t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
-    # THEN the ninth has not ended with the part that goes into it
     mine = t.bios.request == t.bios.request[0]
     ended = t.bios.complete[mine] >= 0
     assert t.bios.sector[mine].tolist() == [8 * place for place in places if place != 7]
@@ -501,9 +459,8 @@ def test_a_bio_on_a_partition_is_the_one_on_the_disk_though_its_remap_was_lost()
     )
     part = ("254:2", {"name": "vda2", "kind": "partition", "disk": 254 << 20, "start": 4096})
     loss = {"start": BASE_NS + 1000, "end": BASE_NS + 2000, "cpu": 0, "level": 0, "kind": 0}
-    # WHEN the log is read
+    # WHEN the log is read / THEN there is one bio, with its end; that something was lost is said
     t = tables_of(events, devices=(REQUEST_BASED, part), losses=[loss | {"count": 1}])
-    # THEN there is one bio, with its end; that something was lost is said
     assert t.bios.queue.tolist() == [BASE_NS]
     assert t.bios.complete.tolist() == [BASE_NS + 60_000]
     assert t.bios.certainty.tolist() == [Certainty.LOST]
@@ -525,9 +482,8 @@ def test_a_bio_that_joined_behind_others_and_is_at_the_head_had_an_issue() -> No
         "60 D W 3+61 bio=1 rq=1 chain=1,2,3,4,5,6,7 bios=7 flags=1",
         "90 C W 56+8 bio=8 rq=1 status=10",
     ]
-    # WHEN the log is read
+    # WHEN the log is read / THEN what is told of it does not count as whole
     t = tables_of(events_of("\n".join(lines)), devices=(REQUEST_BASED,))
-    # THEN what is told of it does not count as whole
     assert t.bios.complete[7] == BASE_NS + 90_000
     assert t.bios.certainty[7] == Certainty.LOST
 
@@ -538,16 +494,14 @@ def test_a_clone_of_a_bio_from_before_the_log_has_no_parent(end: str) -> None:
     # in the log, with its range or with what is left of that
     events = events_of(
         f"""
-        0   Q 9:0 W 80+8 bio=1
-        1   A 254:0 W 5080+8 bio=2 from=9:0+80
-        2   QGD 254:0 W 5080+8 bio=2 rq=2
-        60  C 254:0 W 5080+8 bio=2 rq=2
+        0 Q 9:0 W 80+8 bio=1
+        1 A 254:0 W 5080+8 bio=2 from=9:0+80
+        2 QGD 60 C 60 C 254:0 W 5080+8 bio=2 rq=2
         {end}
         """
     )
-    # WHEN the log is read
+    # WHEN the log is read / THEN it is not said which of them the clone is of
     t = tables_of(events, devices=(REQUEST_BASED, MIRROR))
-    # THEN it is not said which of them the clone is of
     clone = t.bios.queue == BASE_NS + 2000
     assert t.bios.parent[clone].tolist() == [NEVER]
 

@@ -102,8 +102,7 @@ CASES = {
         13 D R 100+8 bio=2 rq=2 tag=7/-1 hctx=0
         20 QGs R 200+8 bio=3 rq=3
         25 QGsm R 208+8 bio=4 rq=4 into=3
-        30 D R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
-        60 C R 200+16 bio=3 rq=3
+        30 D 60 C R 200+16 bio=3 rq=3 tag=8/-1 hctx=0
         """,
         # THEN the neighbour ends with the request that took it, not with the one that is lost
         "0- lost, 10-70 interval, 20-60 interval, 25-60 interval",
@@ -172,13 +171,10 @@ CASES = {
         # GIVEN a request whose end was lost: its tag is used again, so its made-up identity is,
         # too, by one of two requests that are later confused
         """
-        0 QG W 80+8 bio=9
-        2 D W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
+        0 QGD W 80+8 bio=9 rq=9 hctx=0 tag=6/-1
         10 QG R 48+8 bio=1
-        12 QG 30 C R 56+8 bio=2 rq=2
-        14 D R 56+8 bio=2 rq=2 hctx=0 tag=6/-1
-        15 QG 31 C R 48+8 bio=3 rq=3
-        17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
+        12 QG 30 C 14 D R 56+8 bio=2 rq=2 hctx=0 tag=6/-1
+        15 QG 31 C 17 D R 48+8 bio=3 rq=3 hctx=0 tag=7/-1
         """,
         # THEN the first is lost, and in no doubt; which of the two waits is not sure
         "0- lost, 10-31 ambiguous, 12-30 interval, 15- ambiguous",

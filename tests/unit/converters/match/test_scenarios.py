@@ -180,14 +180,14 @@ def test_with_the_minimal_set_nothing_is_claimed_that_pointers_deny(case: Scenar
 
 
 UNSEEN_END = """
-    0   Q R 0+8 bio=1
-    1   s R 0+8 bio=1 rq=1 tag={first}
-    3   D R 0+8 bio=1 rq=1 tag={first} hctx=0
+    0 Q R 0+8 bio=1
+    1 s R 0+8 bio=1 rq=1 tag={first}
+    3 D R 0+8 bio=1 rq=1 tag={first} hctx=0
     lost 40  C R 0+8 bio=1 rq=1
-    60  Q R 512+8 bio=2
-    61  s R 512+8 bio=2 rq=2 tag={between}
-    63  D R 512+8 bio=2 rq=2 tag={between} hctx=0
-    90  C R 512+8 bio=2 rq=2
+    60 Q R 512+8 bio=2
+    61 s R 512+8 bio=2 rq=2 tag={between}
+    63 D R 512+8 bio=2 rq=2 tag={between} hctx=0
+    90 C R 512+8 bio=2 rq=2
     100 Q R 0+8 bio=3
     101 s R 0+8 bio=3 rq=3 tag={last}
     103 D R 0+8 bio=3 rq=3 tag={last} hctx=0
@@ -217,15 +217,11 @@ def test_a_flush_goes_by_the_tag_of_the_commit_that_waits_for_it() -> None:
     # GIVEN a journal commit, between whose data and end a flush is issued with its tag
     found = bios(
         """
-        0   Q FWFSM 0+8 bio=1
-        1   s FWFSM 0+8 bio=1 rq=1 tag=5/-1
-        2   D FF 18446744073709551615+0 rq=9 tag=5/-1 hctx=0
-        30  C FF 18446744073709551615+0 rq=9
-        31  D WSM 0+8 bio=1 rq=1 tag=5/-1 hctx=0
-        60  C WSM 0+8 bio=1 rq=1
-        61  D FF 18446744073709551615+0 rq=9 tag=5/-1 hctx=0
-        90  C FF 18446744073709551615+0 rq=9
-        91  C WSM 0+0 bio=1 rq=1
+        0 Qs FWFSM 0+8 bio=1 rq=1 tag=5/-1
+        2 D 30 C FF 18446744073709551615+0 rq=9 tag=5/-1 hctx=0
+        31 D 60 C WSM 0+8 bio=1 rq=1 tag=5/-1 hctx=0
+        61 D 90 C FF 18446744073709551615+0 rq=9 tag=5/-1 hctx=0
+        91 C WSM 0+0 bio=1 rq=1
         """
     )
     # THEN the commit has not ended before its flush
@@ -239,20 +235,14 @@ def test_fsyncs_whose_end_was_not_seen_do_not_blur_later_ones() -> None:
     # GIVEN an fsync whose end no program saw, and whose scheduler tag a read then gets
     found = bios(
         """
-        0   Q FWS 0+0 bio=1
-        1   s FWS 0+0 bio=1 rq=1 tag=-1/3
-        2   D FF 18446744073709551615+0 rq=9 tag=5/3 hctx=0
-        30  C FF 18446744073709551615+0 rq=9
+        0 Qs FWS 0+0 bio=1 rq=1 tag=-1/3
+        2 D 30 C FF 18446744073709551615+0 rq=9 tag=5/3 hctx=0
         lost 31 C WS 0+0 bio=1 rq=1
-        40  Q R 64+8 bio=2
-        41  s R 64+8 bio=2 rq=2 tag=-1/3
-        42  D R 64+8 bio=2 rq=2 tag=5/3 hctx=0
-        50  C R 64+8 bio=2 rq=2
-        60  Q FWS 0+0 bio=1
-        61  s FWS 0+0 bio=1 rq=1 tag=-1/4
-        62  D FF 18446744073709551615+0 rq=9 tag=5/4 hctx=0
-        90  C FF 18446744073709551615+0 rq=9
-        91  C WS 0+0 bio=1 rq=1
+        40 Qs R 64+8 bio=2 rq=2 tag=-1/3
+        42 D 50 C R 64+8 bio=2 rq=2 tag=5/3 hctx=0
+        60 Qs FWS 0+0 bio=1 rq=1 tag=-1/4
+        62 D 90 C FF 18446744073709551615+0 rq=9 tag=5/4 hctx=0
+        91 C WS 0+0 bio=1 rq=1
         """
     )
     # THEN it is lost, and the next fsync is not in doubt
@@ -264,18 +254,11 @@ def test_requests_taken_for_each_other_have_their_tags_together() -> None:
     # GIVEN two identical reads in flight; one completes, and its tag is given to a third
     found = bios(
         """
-        0   Q R 0+8 bio=1
-        1   s R 0+8 bio=1 rq=1 tag=1/-1
-        2   D R 0+8 bio=1 rq=1 tag=1/-1 hctx=0
-        3   Q R 0+8 bio=2
-        4   s R 0+8 bio=2 rq=2 tag=2/-1
-        5   D R 0+8 bio=2 rq=2 tag=2/-1 hctx=0
-        40  C R 0+8 bio=2 rq=2
-        50  Q R 0+8 bio=3
-        51  s R 0+8 bio=3 rq=3 tag=2/-1
-        52  D R 0+8 bio=3 rq=3 tag=2/-1 hctx=0
-        80  C R 0+8 bio=1 rq=1
-        90  C R 0+8 bio=3 rq=3
+        0 QsD R 0+8 bio=1 rq=1 tag=1/-1 hctx=0
+        3 QsD 40 C R 0+8 bio=2 rq=2 tag=2/-1 hctx=0
+        50 QsD R 0+8 bio=3 rq=3 tag=2/-1 hctx=0
+        80 C R 0+8 bio=1 rq=1
+        90 C R 0+8 bio=3 rq=3
         """
     )
     # THEN the other one, whichever it is, is still in flight, and the third is in doubt, too

@@ -2,11 +2,7 @@
 """The command `archive`: files, series, datasets, and what stands in the way."""
 
 import json
-import os
-import resource
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ from biotrail.converters.pipeline import Trace
 from tests.support import captures, driver_logs, log_samples
 from tests.support.blktrace_records import READ, Q, record, write_set
 from tests.support.cli_runner import Cli
-from tests.support.paths import ROOT, SAMPLE
+from tests.support.paths import SAMPLE
 
 CAPTURE = "plugged-merge-loop"
 
@@ -155,24 +151,6 @@ def test_which_tables_and_directories_archives_take(cli: Cli, tmp_path: Path) ->
     done = cli("archive", SAMPLE, "-o", other)
     assert done.status == 1
     assert [p.name for p in other.iterdir()] == ["precious"]
-
-
-@pytest.mark.parametrize("target", ["x.parquet", "set"])
-def test_a_full_disk_leaves_nothing_but_a_message(target: str, tmp_path: Path) -> None:
-    # GIVEN room for 20 KB  WHEN an archive of more is written
-    done = subprocess.run(
-        [sys.executable, "-m", "biotrail.cli.main", "archive", SAMPLE, "-o", tmp_path / target],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
-        capture_output=True,
-        text=True,
-    )
-    # THEN one message says so, and no part stays
-    assert done.returncode == 1
-    assert done.stderr.startswith("biotrail: error: cannot write ")
-    assert done.stderr.count("\n") == 1
-    assert "too large" in done.stderr
-    assert list(tmp_path.iterdir()) == []
 
 
 # verify, and what damaged or foreign archives end in.

@@ -16,6 +16,8 @@ from biotrail.converters.outputs.blktrace.blkparse import lines
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from biotrail.recorder.schema.records import BY_KIND, Kind
+from tests.scenarios.stacks import FOUR_LEVELS, PATH_LOST
+from tests.scenarios.tools import Scenario, devices_with, events_of
 from tests.support.blktrace_records import (
     DATA,
     FS,
@@ -35,6 +37,8 @@ from tests.support.blktrace_records import (
 from tests.support.captures import load, parse, write_log
 from tests.support.sources import everything
 
+HEAD_BYTES = 48
+"""Of a blktrace record; a remap's payload follows: from device, to device, from sector."""
 CAPTURES = sorted(p.stem for p in (DATA.parent / "captures").glob("*.txt"))
 
 
@@ -66,9 +70,8 @@ def fields(data: bytes) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("name", ["loop1", "zram1"])
 def test_a_real_set_is_written_byte_by_byte_as_it_was_read(tmp_path, name, size):
     # GIVEN a set of a loop device with a partition, and one of a bio-based device
-    # WHEN it is imported and written again, in windows of any size
+    # WHEN it is imported and written again, in windows of any size / THEN every file is the same
     summary = export(DATA / name, tmp_path, size)
-    # THEN every file is the same
     assert list(summary.sets.values()) == [tmp_path / name]
     assert not summary.left_out
     for file in DATA.glob(f"{name}.blktrace.*"):
@@ -135,9 +138,8 @@ def test_each_action_has_its_line_and_comes_back(tmp_path):
         "  8,0    1        6     0.000000120     8  C   R [0]",
     ]
     (tmp_path / "out").mkdir()
-    # WHEN they are imported and written again
+    # WHEN they are imported and written again / THEN every file is the same
     export(prefix, tmp_path / "out", 3)
-    # THEN every file is the same
     for cpu in (0, 1):
         name = f"sda.blktrace.{cpu}"
         assert (tmp_path / "out" / name).read_bytes() == (tmp_path / name).read_bytes()
@@ -241,9 +243,8 @@ def test_s_stands_for_g_where_a_log_has_no_g(tmp_path):
     write_log(tmp_path / "a.biotrail", events)
     trace = Trace(tmp_path / "a.biotrail")
     trace.context.header["events"]["letters"] = list("ACDEFIMQRXacms")
-    # WHEN it is written
+    # WHEN it is written / THEN there is a G for each s, of the thread that queued the bio
     summary = blktrace.write(trace.events(), trace.context, tmp_path)
-    # THEN there is a G for each s, of the thread that queued the bio
     (prefix,) = summary.sets.values()
     source = BlktraceSource(prefix)
     written = everything(source)
@@ -260,10 +261,7 @@ def test_names_and_numbers_of_files(tmp_path):
     # THEN the names lead blkparse to the files
     assert sorted(found.sets.values()) == [tmp_path / "stream" / name for name in ("253_1", "7_1")]
     assert sorted(p.name for p in (tmp_path / "stream").iterdir()) == [
-        "253_1.blktrace.0",
-        "253_1.blktrace.1",
-        "7_1.blktrace.0",
-        "7_1.blktrace.1",
+        f"{device}.blktrace.{cpu}" for device in ("253_1", "7_1") for cpu in (0, 1)
     ]
     # AND each file counts from 1 without a gap
     for file in (tmp_path / "stream").iterdir():
@@ -300,3 +298,26 @@ def test_a_set_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
         export(DATA / "loop1", tmp_path, 7)
     assert packed[-1]
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("case", "device", "origin"),
+    [(FOUR_LEVELS, "vda", (9 << 20 | 8, 5128)), (PATH_LOST, "vdb", (252 << 20 | 10, 100))],
+    ids=["bio", "request"],
+)
+def test_remaps_say_where_they_came_from(
+    tmp_path: Path, case: Scenario, device: str, origin: tuple[int, int]
+) -> None:
+    # GIVEN a remap of a bio, or of a request
+    header = {"devices": devices_with(case.devices)}
+    log = Trace(write_log(tmp_path / "a.biotrail", events_of(case.given), header))
+    # WHEN the log becomes files for blkparse
+    blktrace.write(log.events(), log.context, tmp_path)
+    data = b"".join(p.read_bytes() for p in sorted(tmp_path.glob(f"{device}.blktrace.*")))
+    # THEN the lower device's files have it, with the upper device and sector
+    payloads = [r[HEAD_BYTES:] for r in records(data) if len(r) == HEAD_BYTES + 16]
+    found = [struct.unpack(">IIQ", payload) for payload in payloads]
+    assert [(dev, sector) for dev, _, sector in found] == [origin]
+    # THEN read again, each level's bios and their latencies are there
+    again = [w.bios for w in Trace(tmp_path / device).lifecycles()]
+    assert sum(len(bios) for bios in again) == 1

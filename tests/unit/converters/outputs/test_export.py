@@ -149,16 +149,17 @@ def test_what_does_not_fit_is_wrong_usage(arguments: list[str], said: str, cli: 
     assert (done.status, said in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("ending", ["csv", "jsonl", "parquet", "arrow", "iolog"])
-def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        *(("export", f"x.{ending}") for ending in ("csv", "jsonl", "parquet", "arrow", "iolog")),
+        *(("archive", name) for name in ("x.parquet", "set")),
+    ],
+)
+def test_a_full_disk_leaves_nothing_but_a_message(command: str, name: str, tmp_path: Path) -> None:
     # GIVEN room for 20 KB  WHEN more is written  THEN one message says so, and no part stays
     done = subprocess.run(
-        [
-            *(sys.executable, "-m", "biotrail.cli.main", "export"),
-            SAMPLE,
-            "-o",
-            tmp_path / f"x.{ending}",
-        ],
+        [sys.executable, "-m", "biotrail.cli.main", command, SAMPLE, "-o", tmp_path / name],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)),
         capture_output=True,
@@ -166,6 +167,7 @@ def test_a_full_disk_leaves_nothing_but_a_message(ending: str, tmp_path: Path) -
     )
     assert done.returncode == 1
     assert done.stderr.startswith("biotrail: error: cannot write ")
+    assert "too large" in done.stderr
     assert done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 

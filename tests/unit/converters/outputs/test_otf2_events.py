@@ -31,12 +31,11 @@ from tests.support import captures
 from tests.support.otf2_archives import (
     VDA,
     Call,
+    assert_as_the_library,
     bios,
     calls,
-    event_files,
     otf2_print,
     requests,
-    rewritten,
 )
 from tests.support.path_logs import FSYNC, PREAD, PathLog
 from tests.support.site_logs import SiteLog
@@ -108,9 +107,8 @@ def test_operations_devices_absorbed_requests_and_odd_times() -> None:
     assert ops.dev.tolist() == [77, VDA, VDA]
     # GIVEN a request that was merged into another
     ops = request_operations(requests({"number": 5, "start": 10, "insert": 14, "absorbed_by": 2}))
-    # WHEN turned into events
+    # WHEN turned into events / THEN it is cancelled at its last time, not at the trace's end
     events, _ = finished_events(ops, 1000, WrittenBegins())
-    # THEN it is cancelled at its last time, not at the trace's end
     assert short(events) == [
         ("BEGIN", 10, 0),
         ("ISSUED", 14, TRUNCATED),
@@ -130,19 +128,12 @@ def test_events_wait_for_what_began_earlier() -> None:
     queue = Queue()
     queue.finish(bio_operations(bios({"number": 1, "queue": 10, "issue": 11, "complete": 20})), 50)
     older = bio_operations(bios({"number": 0, "queue": 5, "issue": 6}))
-    # WHEN released
+    # WHEN released / THEN nothing goes before the older one has
     first = queue.release(50, older)
-    # THEN nothing goes before the older one has
     assert len(first) == 0
     queue.finish(bio_operations(bios({"number": 0, "queue": 5, "issue": 6, "complete": 60})), 70)
-    assert [row[1] for row in short(queue.release(70, bio_operations(bios())))] == [
-        5,
-        6,
-        10,
-        11,
-        20,
-        60,
-    ]
+    released = short(queue.release(70, bio_operations(bios())))
+    assert [row[1] for row in released] == [5, 6, 10, 11, 20, 60]
     assert queue.moved == 0
     # GIVEN a queue that has written up to 90
     queue = Queue()
@@ -165,9 +156,8 @@ def test_a_full_queue_begins_what_has_long_been_open() -> None:
         {"number": 1, "queue": 7},
         {"number": 2, "queue": 8},
     ]
-    # WHEN released
+    # WHEN released / THEN their begins go, and all that they held back
     first = queue.release(end, bio_operations(bios(*still)))
-    # THEN their begins go, and all that they held back
     assert [row[:2] for row in short(first)] == [
         ("BEGIN", 5),
         ("ISSUED", 6),
@@ -236,9 +226,8 @@ LAST_NS = 100 * LONG_NS
 def test_windows_do_not_change_what_is_written(rows: list[dict[str, int]], cuts: list[int]) -> None:
     # GIVEN bios, and any cut of their time into windows
     queue, whole = Queue(), Queue()
-    # WHEN they come window by window
+    # WHEN they come window by window / THEN the events are those of one window, in the same order
     written = in_windows(rows, cuts, queue)
-    # THEN the events are those of one window, in the same order
     whole.finish(bio_operations(bios(*rows)), LAST_NS)
     assert np.array_equal(written, whole.take())
     assert queue.moved == 0
@@ -253,9 +242,8 @@ def test_a_full_queue_changes_no_time_and_keeps_the_order(
     unit = LONG_NS // 20
     slow = [{k: v * unit if v > 0 and k != "number" else v for k, v in r.items()} for r in rows]
     queue = Queue(hold_events=0)
-    # WHEN they come window by window
+    # WHEN they come window by window / THEN times rise, none was moved, and every bio has its own
     written = in_windows(slow, [cut * unit for cut in cuts], queue)
-    # THEN times rise, none was moved, and every bio has its own
     assert np.all(np.diff(written["time"]) >= 0)
     assert queue.moved == 0
     for row in slow:
@@ -288,13 +276,6 @@ def archive(
     return summary, summary.anchor
 
 
-def as_the_library(anchor: Path, directory: Path) -> None:
-    found, expected = event_files(anchor), rewritten(anchor, directory)
-    assert found.keys() == expected.keys()
-    for name, data in found.items():
-        assert data == expected[name], name
-
-
 def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:
     # GIVEN a short write, a failed read, a read into several buffers, an fsync, and an ioctl
     log = PathLog()
@@ -318,7 +299,7 @@ def test_what_calls_ask_for_and_return(tmp_path: Path) -> None:
         ("32-bit syscall 3", None, {"result": 1}),
     ]
     assert (summary.calls, summary.call_operations) == (6, 4)
-    as_the_library(anchor, tmp_path / "b")
+    assert_as_the_library(anchor, tmp_path / "b")
 
 
 def test_times_that_go_back_are_moved_and_counted(tmp_path: Path) -> None:
@@ -376,10 +357,9 @@ def sample() -> SiteLog:
 
 def test_each_key_has_a_location_with_its_pairs(tmp_path: Path) -> None:
     # GIVEN pairs of several keys, of which those of one key follow each other
-    # WHEN they are converted
+    # WHEN they are converted / THEN each key has a location, with a region for each pair
     summary = archived(sample(), tmp_path / "otf2")
     found = calls(summary.anchor)
-    # THEN each key has a location, with a region for each pair
     assert {name: spans(mine) for name, mine in found.items()} == {
         "vec=BLOCK, @cpu=0": [("BLOCK", 100, 300), ("BLOCK", 300, 310)],
         "vec=BLOCK, @cpu=1": [("BLOCK", 150, 400)],
@@ -394,7 +374,7 @@ def test_each_key_has_a_location_with_its_pairs(tmp_path: Path) -> None:
     printed = otf2_print(summary.anchor)
     assert "softirq: irq:softirq_entry to irq:softirq_exit" in printed
     # AND the library writes the same events in the same bytes
-    assert event_files(summary.anchor) == rewritten(summary.anchor, tmp_path / "again")
+    assert_as_the_library(summary.anchor, tmp_path / "again")
     # AND the same is in an archive of small windows
     for window in (1, 2, 3):
         parts = archived(sample(), tmp_path / f"parts{window}", window)
@@ -428,9 +408,8 @@ def test_a_log_of_pairs_and_calls_has_both(tmp_path: Path) -> None:
     log.pairs[0]["names"]["by"]["7"] = "read"
     log.returns(500, 900, number=0, result=0)
     log.pair(600, 700, 7, 0, by=7)
-    # WHEN they are converted
+    # WHEN they are converted / THEN both are regions, each at its own location
     summary = archived(log, tmp_path / "otf2")
-    # THEN both are regions, each at its own location
     names = {name: spans(mine) for name, mine in calls(summary.anchor).items()}
     assert ("read", 600, 700) in names["vec=7, @cpu=0"]
     assert (summary.calls, summary.pairs) == (1, 1)

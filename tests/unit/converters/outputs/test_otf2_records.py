@@ -28,6 +28,7 @@ from tests.support import captures
 from tests.support.otf2_archives import (
     LOOP,
     Operation,
+    assert_as_the_library,
     assert_legal,
     bios,
     context,
@@ -35,7 +36,6 @@ from tests.support.otf2_archives import (
     operations,
     otf2_print,
     requests,
-    rewritten,
     window,
 )
 
@@ -99,9 +99,8 @@ def test_what_the_trace_did_not_show_is_marked(tmp_path: Path) -> None:
     rows = bios({"number": 1, "queue": START, "issue": START + 10})
     still = bios({"number": 2, "queue": START + 20})
     absorbed = requests({"number": 3, "start": START, "absorbed_by": 0})
-    # WHEN converted
+    # WHEN converted / THEN they are cancelled, and what was not seen says so
     summary = write(tmp_path / "a", window(START, START + 500, rows, absorbed, still))
-    # THEN they are cancelled, and what was not seen says so
     found = operations(summary.anchor)
     cut, left = found["vda (254:0) bios", 1], found["vda (254:0) bios", 2]
     assert cut.attributes == {"cancelled": {"truncated": 1}}
@@ -128,10 +127,9 @@ def test_lost_events_are_shown(tmp_path: Path) -> None:
         {"start": START, "end": START + 50, "cpu": 1, "kind": int(Kind.D), "count": 5},
         {"start": START + 60, "end": START + 90, "cpu": -1, "kind": 0, "count": -1},
     ]
-    # WHEN converted
+    # WHEN converted / THEN the summary, the anchor file and the markers tell of them
     first = window(START, START + 500, bios({"number": 0, **times(0)}), loss=losses)
     summary = write(tmp_path / "a", first, window(START + 500, START + 600))
-    # THEN the summary, the anchor file and the markers tell of them
     assert (summary.lost, summary.lost_unknown) == (5, 1)
     assert "lost 5 events and in 1 windows an unknown number" in otf2_print(summary.anchor)
     if shutil.which("otf2-marker") is None:
@@ -326,15 +324,6 @@ def test_counts_bytes_latencies_and_attributes_are_the_tables(converted: Convert
 pytest.importorskip("otf2")
 
 
-def assert_as_the_library(summary: Otf2Summary, directory: Path) -> None:
-    """Fails where an event file differs from the one that the library makes of its events."""
-    found = event_files(summary.anchor)
-    expected = rewritten(summary.anchor, directory)
-    assert found.keys() == expected.keys()
-    for name, data in found.items():
-        assert data == expected[name], name
-
-
 SPACING_NS = 50
 
 
@@ -364,7 +353,7 @@ def test_chunks_end_where_the_librarys_do(tmp_path: Path) -> None:
     summary = convert([many(26_000)], context(), tmp_path / "a")
     # THEN records are in the same chunks, and readers find all of them
     assert len(event_files(summary.anchor)["0.evt"]) > 2 * CHUNK_BYTES
-    assert_as_the_library(summary, tmp_path / "b")
+    assert_as_the_library(summary.anchor, tmp_path / "b")
     assert otf2_print(summary.anchor).count("IO_OPERATION_") == summary.events
 
 
@@ -415,7 +404,7 @@ def test_any_operations_have_the_librarys_bytes(
     with tempfile.TemporaryDirectory() as directory:
         there = Path(directory)
         summary = convert([window(START, START + 99, ended, served)], context(), there / "a")
-        assert_as_the_library(summary, there / "b")
+        assert_as_the_library(summary.anchor, there / "b")
 
 
 def test_a_full_disk_is_one_message(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from biotrail.converters.submissions.arrow import SUBMISSIONS
 from biotrail.recorder.schema.cgroup_paths import FIELDS
 from tests.support import doubt_logs, otf2_archives
 from tests.support.cli_runner import Cli
+from tests.support.golden_files import expect_section
 from tests.support.paths import ROOT, SAMPLE
 
 PAGE = ROOT / "docs" / "parquet.md"
@@ -64,16 +65,9 @@ def rendered(name: str) -> str:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_columns_are_documented_as_they_are(table: str, request: pytest.FixtureRequest) -> None:
-    # GIVEN the code's columns  WHEN they are put as a table (--update puts it into the page)
-    wanted = f"<!-- {table} -->\n{rendered(table)}\n<!-- end -->"
-    if request.config.getoption("--update"):
-        text = re.sub(
-            rf"<!-- {table} -->\n.*?<!-- end -->", lambda _: wanted, PAGE.read_text(), flags=re.S
-        )
-        PAGE.write_text(text)
-    # THEN the page has it
-    assert wanted in PAGE.read_text()
+def test_columns_are_documented_as_they_are(table: str, update: bool) -> None:
+    # GIVEN the code's columns / WHEN they are put as a table / THEN the page has it
+    expect_section(PAGE, table, rendered(table), update=update)
 
 
 @pytest.fixture

@@ -2,15 +2,7 @@
 """Trees of lives: nesting, contexts, frames from stacks, and what is missing."""
 
 from biotrail.converters.sites.trees import ContextKind
-from tests.support.follow_logs import (
-    INTERRUPT,
-    SYSCALL,
-    US,
-    WORKER,
-    FollowLog,
-    lives,
-    shape,
-)
+from tests.support.follow_logs import INTERRUPT, SYSCALL, US, WORKER, FollowLog, lives, shape
 
 SUBMIT = (*SYSCALL, "submit_bio")
 FRAMES = ["  entry_SYSCALL_64_after_hwframe frame", "    do_syscall_64 frame"]

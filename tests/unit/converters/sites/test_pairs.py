@@ -19,12 +19,12 @@ from biotrail.converters.analysis.report import pair_figures as figures
 from biotrail.converters.analysis.report.report import make_report
 from biotrail.converters.events.site_tables import Pairs
 from biotrail.converters.lifecycles.cutting import Span
-from biotrail.converters.outputs.perfetto.convert import convert
 from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
 from biotrail.converters.sites import pair_names
 from tests.support.cli_runner import Cli
 from tests.support.path_logs import MS
-from tests.support.perfetto_check import read, render
+from tests.support.perfetto_check import render
+from tests.support.perfetto_make import traced
 from tests.support.site_logs import ISSUE, SOFTIRQ, SiteLog
 from tests.support.stack_logs import DEV, START
 
@@ -99,9 +99,8 @@ def test_a_cut_has_the_pairs_that_began_and_ended_in_it() -> None:
     log = SiteLog()
     for began, ended in ((100, 200), (900, 1_100), (1_200, 1_300), (1_900, 2_100), (2_200, 2_300)):
         log.pair(began, ended, began)
-    # WHEN that part is read
+    # WHEN that part is read / THEN it has what a recording of this time would have
     found = pairs_of(log.data(), span=Span(START + 1_000, START + 2_000))
-    # THEN it has what a recording of this time would have
     assert found.key0.tolist() == [1_200]
 
 
@@ -130,9 +129,8 @@ def test_pairs_are_chosen_by_what_their_records_have(
     log.pair(0, 1_500, DEV, 8, pair=1)
     log.pair(0, 2_500, DEV, 16, pair=1)
     path = written(tmp_path / "a.biotrail", log)
-    # WHEN some are asked for
+    # WHEN some are asked for / THEN the report is of these alone, and says how many they are
     done = cli("report", "--json", *options, path)
-    # THEN the report is of these alone, and says how many they are
     assert sum(pair["time"]["count"] for pair in json.loads(done.out)["pairs"]) == chosen
     text = cli("report", *options, path).out
     assert f"chosen: {chosen} of 5 pairs" in text or not options
@@ -145,9 +143,8 @@ def test_pairs_are_chosen_by_what_their_records_have(
 def test_intervals_add_up_to_the_whole(cli: Cli, tmp_path: Path) -> None:
     # GIVEN pairs for two seconds
     path = written(tmp_path / "a.biotrail", busy())
-    # WHEN a report is made with intervals
+    # WHEN a report is made with intervals / THEN each pair is in one of them
     report = cli.json("report", "--interval", "300ms", path)
-    # THEN each pair is in one of them
     counts = [pair["time"]["count"] for one in report["intervals"] for pair in one["pairs"]]
     assert sum(counts) == report["pairs"][0]["time"]["count"] == 2000
     assert len(report["intervals"]) == 7 and report["intervals_left_out"] == 0
@@ -189,9 +186,8 @@ def recorded(log: SiteLog) -> Any:
 def test_slower_pairs_are_found_by_diff() -> None:
     # GIVEN two recordings, in the second of which one vector takes twice as long
     a, b = recorded(busy(1)), recorded(busy(2, factor=2.0))
-    # WHEN they are compared
+    # WHEN they are compared / THEN that vector's mean differs, and the other's does not
     diff = make_diff(a, b)
-    # THEN that vector's mean differs, and the other's does not
     by = {one.by: one for one in diff.pairs}
     assert diff.pairs[0].by == "" and set(by) == {"", "TIMER", "BLOCK"}
     mean = {name: next(f for f in one.figures if f.name == "mean") for name, one in by.items()}
@@ -206,10 +202,9 @@ def test_slower_pairs_are_found_by_diff() -> None:
 def test_sides_of_several_recordings_are_pooled(cli: Cli, tmp_path: Path) -> None:
     # GIVEN three recordings, one of them longer
     logs = [busy(1), busy(2), busy(3, count=500)]
-    # WHEN two are compared with one
+    # WHEN two are compared with one / THEN the side has all pairs
     pool = pooled([recorded(logs[0]), recorded(logs[2])])
     [whole, *_] = make_diff(pool, recorded(logs[1])).pairs
-    # THEN the side has all pairs
     assert (whole.count_a, whole.count_b) == (2500, 2000)
     # AND the command line says so
     paths = [written(tmp_path / f"{n}.biotrail", log, n) for n, log in enumerate(logs)]
@@ -236,9 +231,7 @@ def test_perfetto_names_a_bounded_number_of_keys_and_values(
         log.pair(100 * n, 100 * n + 50, 20 + n, 3, by=30 + n)
     # WHEN it is drawn, in windows of any size
     for window_events in (1, 100):
-        trace, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-        convert(trace.lifecycles(window_events, small=True), trace.context, out)
-        text = render(read(out.getvalue()))
+        text = render(traced(log.data(), window_events, small=True))
         # THEN the first have their names, and others are there, as numbers
         tracks = [line.strip() for line in text.splitlines() if "vec=" in line or "other" in line]
         assert [name for name in ("vec=20, @cpu=3", "vec=21, @cpu=3") if name in text]
@@ -254,9 +247,8 @@ def test_a_page_shows_pairs_and_no_empty_block_io(cli: Cli, tmp_path: Path) -> N
     for n in range(60):
         log.pair(n, n + 50, n, by=n)
     path, out = written(tmp_path / "a.biotrail", log), tmp_path / "a.html"
-    # WHEN its page is made
+    # WHEN its page is made / THEN it has the pairs, in bounded lists that say what they leave out
     assert cli("report", "--html", out, path).status == 0
-    # THEN it has the pairs, in bounded lists that say what they leave out
     text = out.read_text("utf-8").split('id="data">', 1)[1].split("</script>", 1)[0]
     [pair] = json.loads(text)["report"]["pairs"]
     assert len(pair["groups"]) == 24 and pair["groups_cut"] == 60 - 24

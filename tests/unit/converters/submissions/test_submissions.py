@@ -4,31 +4,30 @@
 import csv
 import io
 from collections.abc import Iterator
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import biotrail
 from biotrail.converters.events.events import Events
 from biotrail.converters.events.submission_tables import Joined, Runner, Submissions
 from biotrail.converters.events.tables import NEVER
-from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert_parts
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
     CALL,
     SUBMISSION,
     Detail,
-    Options,
 )
 from biotrail.converters.pipeline import Trace
 from biotrail.converters.submissions.arrow import SUBMISSION_SCHEMA
 from biotrail.converters.submissions.names import operation_name
+from tests.support.both_ways import differences, windows_of
 from tests.support.cli_runner import Cli
-from tests.support.perfetto_check import Read, read
+from tests.support.perfetto_check import read
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import START
 from tests.support.submission_logs import (
     AIO,
@@ -47,8 +46,8 @@ REQ, OTHER = 0xFF00, 0xFE00
 TIMES = ("submitted", "queued", "ended", "completed", "reaped")
 
 
-def rows_of(log: SubmissionLog, size: int = 1_000_000, **how: object) -> Submissions:
-    return submissions_of(io.BytesIO(log.data(**how)), size)[0]  # type: ignore[arg-type]
+def rows_of(log: SubmissionLog, **how: object) -> Submissions:
+    return submissions_of(io.BytesIO(log.data(**how)))[0]  # type: ignore[arg-type]
 
 
 def times(rows: Submissions) -> list[tuple[int | None, ...]]:
@@ -122,10 +121,11 @@ def test_windows_do_not_change_submissions(cut: int) -> None:
     # GIVEN a log read in windows with a border anywhere in a request, and a later one without
     log = sample()
     log.ring_bio(7000, 7500, OTHER, 6900)
-    whole, parts = rows_of(log), rows_of(log, size=1, cuts=[cut])
     # WHEN it is read THEN the rows are the same
-    for field in fields(Submissions):
-        assert np.array_equal(getattr(whole, field.name), getattr(parts, field.name)), field.name
+    data = log.data(cuts=[cut])
+    whole, parts = (windows_of(io.BytesIO(data), events) for events in (1_000_000, 1))
+    assert differences(whole, parts) == []
+    assert len(rows_of(log)) == 2
 
 
 def test_an_empty_window_before_the_last_one_does_not_end_the_log(
@@ -311,15 +311,9 @@ def test_the_report_has_steps_by_operation(cli: Cli, path: Path) -> None:
     assert found["submissions_unknown"] == 1
 
 
-def trace_of(log: SubmissionLog, detail: Detail = Detail.STANDARD) -> Read:
-    source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-    convert(source.lifecycles(), source.context, out, options=Options(detail=detail))
-    return read(out.getvalue())
-
-
 def test_submissions_are_slices_below_their_process() -> None:
     # GIVEN two requests in flight at once, and an iocb WHEN they are converted
-    trace = trace_of(two_bios())
+    trace = traced(two_bios().data())
     slices = {one.name: one for one in trace.slices(SUBMISSION)}
     # THEN each has its times: without a completion, up to the end of its bio
     assert {name: (one.start - START, one.end - START) for name, one in slices.items()} == {
@@ -374,7 +368,7 @@ def test_the_slowest_submissions_have_arguments(detail: Detail) -> None:
         log.ring_bio(begin + 10, begin + took - 10, REQ, begin)
         log.completes(begin + took, REQ, begin, result=-5 if n == 1099 else 4096)
     # WHEN they are drawn in one window
-    slices = sorted(trace_of(log, detail).slices(SUBMISSION), key=lambda one: one.start)
+    slices = sorted(traced(log.data(), detail=detail).slices(SUBMISSION), key=lambda one: one.start)
     told = [n for n, one in enumerate(slices) if "user_data" in one.args]
     # THEN the 500 slowest have theirs, and those that failed, as many as these, apart
     expected = {Detail.FULL: [*range(1100)], Detail.STANDARD: [*range(500), 1099]}

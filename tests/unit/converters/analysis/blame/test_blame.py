@@ -77,25 +77,8 @@ def test_the_recorder_is_a_culprit_and_no_victim(tmp_path: Path, cli: Cli) -> No
     assert "write it elsewhere (record -o)" in " ".join(told.split())
 
 
-def test_nobody_is_blamed_for_what_no_other_did(tmp_path: Path) -> None:
-    # GIVEN a reader that is alone, one of whose reads takes a hundred times as long
-    ios = blame_logs.alone("app", 100, MS)
-    ios[50] = Io("app", 50 * MS, 50 * MS + US, 50 * MS + 900 * US)
-    # WHEN its time is blamed
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    # THEN what that took beyond its class is the device's alone
-    assert part(app, Kind.SERVICE) == 100 * 50 * US
-    assert part(app, Kind.DEVICE) == 850 * US
-    assert not app.without and not part(app, Kind.OTHER, "backup")
-    # GIVEN reads that are alone, and two at once that take twice as long
-    ios = blame_logs.alone("app", 40, 10 * MS)
-    for at in range(41, 60):
-        ios += [Io("app", at * 10 * MS, at * 10 * MS + US, at * 10 * MS + 99 * US)] * 2
-    app = victim(blamed(blame_logs.write(tmp_path / "a.biotrail", ios)), "app")
-    # THEN the excess is waiting behind own other I/O
-    assert part(app, Kind.OWN) == 38 * 49 * US
-    assert {one.kind for one in app.parts} == {Kind.SERVICE, Kind.OWN}
-    # GIVEN a reader of whose reads all but 20 are beside a writer's
+def test_what_would_be_without_rests_on_enough_alone(tmp_path: Path) -> None:
+    # GIVEN a reader of whose reads all but 20 are beside a writer's / WHEN its time is blamed
     ios = [io for io in blame_logs.beside_a_writer() if io.comm == "backup"]
     ios += blame_logs.alone("app", 20, MS, 10 * S)
     ios += [Io("app", io.queue + US, io.issue + 2 * US, io.queue + 551 * US) for io in ios[:100]]
@@ -299,9 +282,8 @@ def test_sums_are_the_reports(
     # GIVEN loads of every kind: merges, splits, flushes, stacks, losses
     events = loads(pieces)
     path = write_loads(tmp_path / "a.biotrail", events, [c % len(events) for c in cuts], [0, 0])
-    # WHEN they are blamed in one window, by device
+    # WHEN they are blamed in one window, by device / THEN windows make no difference
     whole = blamed(path, by=("device", "process"))
-    # THEN windows make no difference
     assert blamed(path, window, ("device", "process")).victims == whole.victims
     # AND each lowest device's time is the report's, to the nanosecond; no part is negative
     trace = Trace(path)
@@ -385,9 +367,8 @@ def test_the_base_is_of_what_has_passed(tmp_path: Path) -> None:
         ios.append(Io("app", at, at, at + 300 * US))
         ios.append(Io("backup", at, at, at + 300 * US, "W", 64))
     path = blame_logs.write(tmp_path / "a.biotrail", ios, 500)
-    # WHEN it is blamed in one pass
+    # WHEN it is blamed in one pass / THEN the base is of the last stretches, not of the whole time
     app = next(one for one in waits(path, 500).victims() if one.name == "app")
-    # THEN the base is of the last stretches, not of the whole time
     behind = [p.wait_ns for p in app.parts if p.kind == Kind.OTHER]
     assert behind == [10 * 100 * US]
 
@@ -610,9 +591,8 @@ def test_a_cgroup_is_the_suspect_with_all_below_it(tmp_path: Path) -> None:
     notes = [{**one, "cgroup": "/batch", "label": "the cgroup /batch", "pids": []} for one in notes]
     paths = {"1": "/db", "2": "/batch/one", "3": "/batches"}
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes, cgroups=paths)
-    # WHEN it is blamed
+    # WHEN it is blamed / THEN the writer is the suspect, the other cgroup is not
     found = blamed(path, by=("cgroup", "cgroup")).experiment
-    # THEN the writer is the suspect, the other cgroup is not
     assert found is not None
     assert found.parties == ("/batch/one",)
     assert [one.name for one in found.victims] == ["/db"]
@@ -623,9 +603,8 @@ def test_a_suspect_that_is_no_culprit_is_blamed_for_nothing(tmp_path: Path) -> N
     # GIVEN an experiment
     ios, notes = blame_logs.experiment()
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes)
-    # WHEN culprits are operations
+    # WHEN culprits are operations / THEN the truth is told, and no answer is beside it
     found = blamed(path, by=("process", "op")).experiment
-    # THEN the truth is told, and no answer is beside it
     assert found is not None and not found.parties
     [truth] = [one for one in found.victims if one.name == "app"]
     assert truth.blamed is None
@@ -634,9 +613,8 @@ def test_a_suspect_that_is_no_culprit_is_blamed_for_nothing(tmp_path: Path) -> N
     ios, notes = blame_logs.experiment()
     notes = [{**one, "name": "burn", "label": "burn (7)", "pids": [7]} for one in notes]
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes)
-    # WHEN the experiment is told
+    # WHEN the experiment is told / THEN blame gives it nothing of anybody's time, and says why
     found = blamed(path).experiment
-    # THEN blame gives it nothing of anybody's time, and says why
     assert found is not None
     assert (found.parties, found.idle) == ((), True)
     assert {one.blamed for one in found.victims} == {0.0}
@@ -646,10 +624,9 @@ def test_text_and_json_tell_the_experiment(tmp_path: Path, cli: Cli) -> None:
     # GIVEN an experiment
     ios, notes = blame_logs.experiment()
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=notes)
-    # WHEN it is printed
+    # WHEN it is printed / THEN both have the truth with its interval, and blame's answer
     text = cli("blame", "--by", "process", path).out
     told = cli.json("blame", "--by", "process", path)["experiment"]
-    # THEN both have the truth with its interval, and blame's answer
     assert "67 % (67 to 67)" in text
     assert f"* {notes[0]['label']} makes app wait: 67 % of its time." in text
     [one] = told["victims"]
@@ -666,9 +643,8 @@ def test_periods_that_did_not_happen_are_counted(tmp_path: Path, cli: Cli) -> No
     ios, notes = blame_logs.experiment()
     stood = [{**one, "times": 9} for one in notes[:6]]
     path = blame_logs.write(tmp_path / "a.biotrail", ios, paused=stood)
-    # WHEN it is printed
+    # WHEN it is printed / THEN both say how many there were, and how many there should have been
     text = cli("blame", "--by", "process", path).out
     told = cli.json("blame", "--by", "process", path)["experiment"]
-    # THEN both say how many there were, and how many there should have been
     assert f"{notes[0]['label']} stood 6 of 9 times, 6 s in all" in text
     assert (told["periods"], told["periods_wanted"]) == (6, 9)

@@ -119,9 +119,8 @@ def test_a_limit_is_told_by_its_held_bios(tmp_path: Path, window: int) -> None:
         log.bio(queued, end, WORKER, call=None, cgroup=LIMITED, limit=LIMIT)
         log.waits(begin, out, end + US, end + 2 * US, READER, stack=7)
         log.returns(begin, end + 3 * US, READER, blocked=end + US - out, runnable=US)
-    # WHEN the calls' time is blamed
+    # WHEN the calls' time is blamed / THEN it is the limit's but for the I/O itself
     one = calls_of(written(log, tmp_path), window)["app", "pread64"]
-    # THEN it is the limit's but for the I/O itself
     assert part(one, Kind.LIMIT) == 40 * 20 * MS
     assert part(one, Kind.SERVICE) == pytest.approx(40 * 61 * US, rel=0.02)
 
@@ -164,11 +163,10 @@ def test_a_long_commit_is_of_others_also_where_windows_have_no_calls(
     for at in range(flushing, logging, 2 * MS):
         log.request(at, at + 1900 * US, tid=WRITER, opf=WRITE)
     log.commit(1, flushing - 20 * US, flushing - 10 * US, flushing, logging, end, tid=JOURNAL)
-    # WHEN a call has waited for it
+    # WHEN a call has waited for it / THEN it waited for the writer, however the log was read
     woken = end + 5 * US
     log.waits(begin, begin + MS, woken, woken + US, READER, stack=8, waker=JOURNAL)
     log.returns(begin, woken + 2 * US, READER, number=FSYNC, blocked=woken - begin - MS)
-    # THEN it waited for the writer, however the log was read
     one = calls_of(written(log, tmp_path), window)["app", "fsync"]
     assert part(one, Kind.OTHER, "backup") > 4900 * MS
 
@@ -254,9 +252,8 @@ def test_a_wait_that_begins_before_its_commit_is_also_of_the_one_before(tmp_path
             log.waits(entry, entry + 30 * US, woken, woken + US, READER, stack=8, waker=JOURNAL)
             log.returns(entry, woken + 2 * US, READER, number=FSYNC,
                         blocked=woken - entry - 30 * US, runnable=US, queued=0)  # fmt: skip
-    # WHEN its calls are blamed
+    # WHEN its calls are blamed / THEN both programs have what their commits took of it
     one = calls_of(written(log, tmp_path))["app", "fsync"]
-    # THEN both programs have what their commits took of it
     assert one.calls == 30
     assert part(one, Kind.OTHER, "logger") == pytest.approx(30 * 3.9 * MS, rel=0.05)
     assert part(one, Kind.OTHER, "backup") == pytest.approx(30 * 1.9 * MS, rel=0.05)

@@ -57,9 +57,8 @@ def stages(found: Guest) -> list[list[int]]:
 def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock) -> None:
     # GIVEN logs of 400 transfers, of a guest whose clock is off and drifts
     moved = transfers(400)
-    # WHEN they are joined
+    # WHEN they are joined / THEN each request has its own bio, for certain
     found = joined(tmp_path, moved, clock)
-    # THEN each request has its own bio, for certain
     (disk,) = found.disks
     assert (disk.links.unlinked == Unlinked.LINKED).all()
     assert (disk.links.certainty == Certainty.EXACT).all()
@@ -78,9 +77,8 @@ def test_requests_and_stages_are_those_of_the_truth(tmp_path: Path, clock: Clock
 def test_drift_is_measured(tmp_path: Path) -> None:
     # GIVEN a guest whose clock is fast by 100 ppm, for 20 s
     moved = transfers(1000, apart=20 * MILLISECOND)
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN the host's is slow by as much, within the bound over that time
     line = joined(tmp_path, moved, Clock(5 * SECOND, 100e-6)).fit.line
-    # THEN the host's is slow by as much, within the bound over that time
     assert abs(line.rate * 1e6 + 100) < line.within * 2 / 20e3
 
 
@@ -105,9 +103,8 @@ def test_neighbours_that_the_hypervisor_merges_share_a_bio(tmp_path: Path) -> No
     first = Transfer(60 * MILLISECOND, 1 << 21, op="W")
     second = replace(first, at=first.at + 1000, sector=first.sector + 8)
     moved += merged(first, second)
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN both are linked to it, each with its sectors
     (disk,) = joined(tmp_path, moved).disks
-    # THEN both are linked to it, each with its sectors
     rows = np.flatnonzero(disk.requests.sector >= 1 << 21)
     edges = disk.links.edges.take(np.isin(disk.links.edges.request, rows))
     assert len(rows) == 2
@@ -120,9 +117,8 @@ def test_what_the_host_does_not_show_is_named(tmp_path: Path) -> None:
     # GIVEN every fourth request without I/O on the host
     moved = [replace(one, pieces=() if at % 4 == 2 else None)
              for at, one in enumerate(transfers(100))]  # fmt: skip
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN these alone are unlinked, with that reason
     found = joined(tmp_path, moved)
-    # THEN these alone are unlinked, with that reason
     (disk,) = found.disks
     unlinked = disk.links.unlinked == Unlinked.NO_HOST_IO
     assert int(unlinked.sum()) == 25
@@ -130,16 +126,14 @@ def test_what_the_host_does_not_show_is_named(tmp_path: Path) -> None:
     assert list(figures(found).unlinked.values()) == [25]
     # GIVEN three requests after the end of the host's recording
     late = [replace(one, at=one.at + SECOND, pieces=()) for one in transfers(3, seed=9)]
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN these are said to be outside of it
     (disk,) = joined(tmp_path, [*transfers(50), *late]).disks
-    # THEN these are said to be outside of it
     assert (disk.links.unlinked[disk.requests.issue.argsort()][-3:] == Unlinked.OUTSIDE).all()
     # GIVEN a request half of which the host reads
     moved = transfers(50)
     moved[7] = replace(moved[7], pieces=((moved[7].sector, 4),))
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN its link is incomplete, and the others are exact
     (disk,) = joined(tmp_path, moved).disks
-    # THEN its link is incomplete, and the others are exact
     odd = disk.links.certainty != Certainty.EXACT
     assert disk.links.certainty[odd].tolist() == [Certainty.INCOMPLETE]
 
@@ -164,25 +158,22 @@ def test_requests_of_the_same_place_are_told_apart_or_ambiguous(tmp_path: Path) 
     moved = transfers(50)
     slow = Transfer(70 * MILLISECOND, 1 << 21, on_host=MILLISECOND)
     moved += [slow, replace(slow, at=slow.at + 1000, on_host=slow.on_host - 3000)]
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN which bio is whose is said to be open
     (disk,) = joined(tmp_path, moved).disks
-    # THEN which bio is whose is said to be open
     rows = disk.requests.sector == 1 << 21
     assert (disk.links.certainty[rows] == Certainty.AMBIGUOUS).any()
     assert (disk.links.certainty[~rows] == Certainty.EXACT).all()
     # GIVEN 300 requests for 5 places, as a journal's
     moved = [replace(one, sector=8 * (at % 5)) for at, one in enumerate(transfers(300))]
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN each request has a bio of its own
     found = joined(tmp_path, moved, Clock(2 * SECOND, 20e-6))
-    # THEN each request has a bio of its own
     (disk,) = found.disks
     assert (disk.links.unlinked == Unlinked.LINKED).all()
     assert len(set(disk.links.edges.bio.tolist())) == 300
     # GIVEN a flush between other requests
     moved = [*transfers(50), Transfer(80 * MILLISECOND, 0, 0, "FF")]
-    # WHEN the logs are joined
+    # WHEN the logs are joined / THEN it has the host's flush
     found = joined(tmp_path, moved)
-    # THEN it has the host's flush
     (row,) = [row for row in figures(found).rows if row.operation == "flush"]
     assert (row.requests, row.linked, row.bios) == (1, 1, 1)
 
@@ -193,9 +184,8 @@ def test_an_image_in_a_file_is_found_by_its_extents(tmp_path: Path) -> None:
     there = lambda at: at + 1_000_000 if at < half else at - half + 4096  # noqa: E731
     moved = [replace(one, pieces=((there(one.sector), 8),)) for one in transfers(200)]
     extents = Extents.of([(0, 1_000_000, half), (half, 4096, half)])
-    # WHEN the logs are joined by these extents
+    # WHEN the logs are joined by these extents / THEN all is linked, at the image's own sectors
     found = joined(tmp_path, moved, mapping=[extents])
-    # THEN all is linked, at the image's own sectors
     (disk,) = found.disks
     assert (disk.links.certainty == Certainty.EXACT).all()
     assert (disk.links.unlinked == Unlinked.LINKED).all()

@@ -3,6 +3,7 @@
 
 import gzip
 import io
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from click.testing import CliRunner
 
 from biotrail.cli import convert, dump
 from biotrail.converters.events.context import Context
+from biotrail.converters.events.events import Events
 from biotrail.converters.inputs import lines as lines_module
 from biotrail.converters.inputs.blkparse.source import BlkparseSource
 from biotrail.converters.inputs.log import Source
@@ -20,21 +22,13 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.kernel_names import IOERR
-from biotrail.recorder.schema.records import NO_SECTOR, Kind
+from biotrail.recorder.schema.records import BY_KIND, NO_SECTOR, Kind
 from tests.support import captures, paths
 from tests.support.both_ways import uncompiled
 from tests.support.sources import Pipe, everything
-from tests.unit.converters.inputs.blkparse.texts import (
-    DATA,
-    SDA,
-    contents,
-    events_of,
-    io_lines,
-    line,
-    source_of,
-    spelled,
-    text,
-)
+
+DATA = paths.DATA / "blktrace"
+SDA = 8 << 20
 
 ACTIONS = {
     " Q   R 8 + 8 [dd]": (Kind.Q, 8, 4096),
@@ -59,13 +53,57 @@ ACTIONS = {
 }
 
 
+def text(*lines: str) -> bytes:
+    return "".join(line + "\n" for line in lines).encode()
+
+
+def line(number: int, rest: str, *, time: int = -1, dev: str = "8,0", cpu: int = 0) -> str:
+    """A line of the default format; rest: from the action on. time: ns, by default 1 µs each."""
+    time = number * 1000 if time < 0 else time
+    seconds, ns = divmod(time, 10**9)
+    return f"{dev:>7} {cpu:2d} {number:8d} {seconds:5d}.{ns:09d}    42 {rest}"
+
+
+def io_lines(number: int, sector: int, **at: int) -> list[str]:
+    """One read of 8 sectors: Q, G, I, D, C."""
+    bodies = [f" {act}   R {sector} + 8 [dd]" for act in "QGID"] + [f" C   R {sector} + 8 [0]"]
+    return [line(number + i, body, **at) for i, body in enumerate(bodies)]  # type: ignore[arg-type]
+
+
+def source_of(data: bytes) -> BlkparseSource:
+    source = open_source(io.BytesIO(data))
+    assert isinstance(source, BlkparseSource)
+    return source
+
+
+def events_of(source: Source) -> Events:
+    """Without names of threads."""
+    events = everything(source)
+    return events.take(np.flatnonzero(events.kind != Kind.TASK))
+
+
+def spelled(events: Events) -> str:
+    """The events' letters."""
+    return "".join(BY_KIND[Kind(kind)].letter for kind in events.kind.tolist())
+
+
+def contents(events: Events) -> Counter[tuple[int, ...]]:
+    """The records but for their order, times from the first on."""
+    words = events.raw.copy()
+    words[:, 0] = events.kind
+    times = (events.ts - events.ts.min(initial=1 << 62)).tolist()
+    rows = map(tuple, words.tolist())
+    return Counter(
+        (t, cpu, *row) for t, cpu, row in zip(times, events.cpu.tolist(), rows, strict=True)
+    )
+
+
 @pytest.mark.parametrize("body", ACTIONS)
 def test_every_action_is_read(body: str) -> None:
     # GIVEN a line of each action and form
     source = source_of(text(line(1, body), line(2, " Q   R 99 + 1 [x]")))
-    # WHEN it is read
+    # WHEN it is read / THEN it is that event, of that place and size
     events = events_of(source)
-    # THEN it is that event, of that place and size
     kind, sector, size = ACTIONS[body]
     assert (events.kind[0], source.problems) == (kind, [])
     if sector is not None:
@@ -79,9 +117,8 @@ def test_messages_and_actions_without_a_kind_are_kept_and_counted() -> None:
     source = source_of(
         text(line(1, " S   R 8 + 8 [dd]"), line(2, " B   R 8 + 8 [dd]"), *io_lines(3, 8))
     )
-    # WHEN they are read
+    # WHEN they are read / THEN they are named
     events = events_of(source)
-    # THEN they are named
     assert len(events) == 5
     assert any("bounce 1, sleeprq 1" in remark for remark in source.remarks)
     # GIVEN messages of a scheduler, one with a cgroup
@@ -91,9 +128,8 @@ def test_messages_and_actions_without_a_kind_are_kept_and_counted() -> None:
         *io_lines(2, 8),
     ]
     source = source_of(text(*lines))
-    # WHEN they are read
+    # WHEN they are read / THEN their texts are
     events_of(source)
-    # THEN their texts are
     assert [message["text"] for _, message in source.notes] == ["cfq1 alloced", "throttle"]
 
 
@@ -101,9 +137,8 @@ def test_messages_and_actions_without_a_kind_are_kept_and_counted() -> None:
 def test_errors_are_read_with_and_without_their_sign(error: str) -> None:
     # GIVEN a completion with EIO, which blkparse prints as a number of 16 bits
     source = source_of(text(*io_lines(1, 8)[:4], line(5, f" C   R 8 + 8 {error}")))
-    # WHEN it is read
+    # WHEN it is read / THEN it failed
     events = events_of(source)
-    # THEN it failed
     assert int(events.raw[-1, 5]) >> 32 == IOERR
 
 
@@ -116,9 +151,8 @@ def test_events_that_share_a_letter_are_told_apart() -> None:
         *(" D   W 0 + 24 [dd]", " C   W 0 + 24 [0]"),
     ]
     source = source_of(text(*(line(i + 1, body) for i, body in enumerate(bodies))))
-    # WHEN it is read
+    # WHEN it is read / THEN the first M is the bio's, the second the request's
     events = events_of(source)
-    # THEN the first M is the bio's, the second the request's
     assert spelled(events) == "QGIQGIQMmDC"
     # GIVEN a bio of a device without requests, and a request that is completed in two parts
     lines = [
@@ -128,9 +162,8 @@ def test_events_that_share_a_letter_are_told_apart() -> None:
         line(7, " C   R 0 + 2 [0]"),
         line(8, " C   R 2 + 6 [0]"),
     ]
-    # WHEN they are read
+    # WHEN they are read / THEN the first is the bio's, and both parts are the request's
     events = events_of(source_of(text(*lines)))
-    # THEN the first is the bio's, and both parts are the request's
     assert spelled(events) == "QcQGIDCC"
 
 
@@ -142,9 +175,8 @@ def test_sizes_and_devices_that_lines_leave_out() -> None:
         line(3, " C   R (a0 00 ..) [0]"),
         line(4, " C   R (12 00 ..) [0]"),
     ]
-    # WHEN they are read
+    # WHEN they are read / THEN each completion has those of its command
     events = events_of(source_of(text(*lines)))
-    # THEN each completion has those of its command
     assert (events.raw[:, 4] & np.uint64(0xFFFFFFFF)).tolist() == [36, 96, 96, 36]
     # GIVEN a remap from a partition to the disk, of which blkparse prints the partition; and one
     # to a device that is traced
@@ -169,26 +201,23 @@ def test_losses_are_gaps_of_a_cpu_s_numbers_unless_lines_were_selected() -> None
     lines = [line(i, " P   N [x]", cpu=i % 2) for i in range(2)]
     lines = [*io_lines(1, 0), *(line(i, " Q   R 8 + 8 [x]", cpu=1) for i in (6, 7, 13))]
     source = source_of(text(*lines, *io_lines(6, 32, time=20_000)))
-    # WHEN it is read
+    # WHEN it is read / THEN there is one window, of that CPU
     events_of(source)
-    # THEN there is one window, of that CPU
     assert [(w["cpu"], w["count"], w["end"]) for w in source.losses] == [(1, 5, 13_000)]
     # GIVEN what grep left of a text
     lines = [kept for n in range(20) for kept in io_lines(5 * n + 1, 8 * n)]
     kept = [line for line in lines if " Q " in line or " C " in line or " D " in line]
     source = source_of(text(*kept))
-    # WHEN it is read
+    # WHEN it is read / THEN the I/Os are there, no window of loss is made up, and that is told
     trace = Trace(source)
     bios = sum(len(window.bios) for window in trace.lifecycles())
-    # THEN the I/Os are there, no window of loss is made up, and that is told
     assert bios == 20
     assert source.losses == []
     assert any("lines were selected" in remark for remark in source.remarks)
     # GIVEN the lines of CPUs 0 and 2
     source = source_of(text(*io_lines(1, 0), *io_lines(1, 8, cpu=2, time=90_000)))
-    # WHEN they are read
+    # WHEN they are read / THEN it says so
     events_of(source)
-    # THEN it says so
     assert any("no line of CPU 1" in remark for remark in source.remarks)
 
 
@@ -198,9 +227,8 @@ def test_the_summary_is_held_against_the_lines() -> None:
     summary = (DATA / "vda.summary.txt").read_bytes()
     whole = source_of(b"".join(lines) + summary)
     less = source_of(b"".join(lines[:200] + lines[210:]) + summary)
-    # WHEN they are read
+    # WHEN they are read / THEN the summary is no damage; what does not add up is told
     events = [len(events_of(source)) for source in (whole, less)]
-    # THEN the summary is no damage; what does not add up is told
     assert events == [415, 405]
     assert (whole.problems, whole.remarks) == ([], [])
     assert "415 events, of which 405 are here" in less.problems[0]
@@ -210,9 +238,8 @@ def test_a_device_gets_the_summary_s_name(tmp_path) -> None:  # type: ignore[no-
     # GIVEN a file with its summary
     path = tmp_path / "x.txt"
     path.write_bytes((DATA / "vda.txt").read_bytes() + (DATA / "vda.summary.txt").read_bytes())
-    # WHEN it is opened
+    # WHEN it is opened / THEN the device has a name
     context = Context(open_source(path).header)
-    # THEN the device has a name
     assert context.device_name(254 << 20) == "vda"
 
 
@@ -246,9 +273,8 @@ def test_damaged_lines_are_told() -> None:
         "hello",
     ]
     source = source_of(text(*lines) + b"  8,0    3        9     0.0000")
-    # WHEN they are read
+    # WHEN they are read / THEN the rest is read, and these are counted
     events = events_of(source)
-    # THEN the rest is read, and these are counted
     assert len(events) == 5
     problems = "\n".join(source.problems)
     assert "3 lines of records that are not understood, the first in line 6" in problems
@@ -283,8 +309,7 @@ def test_text_without_block_events_is_refused() -> None:
         [line(1, " Q   R 8 + [dd]")],
     ):
         source = source_of(text(*lines))
-        # WHEN they are read
-        # THEN it is an error
+        # WHEN they are read / THEN it is an error
         with pytest.raises(LogFormatError, match="no block event"):
             events_of(source)
 
@@ -318,10 +343,9 @@ def records(form: str, *more: tuple[str, int, int]) -> bytes:
 def test_a_layout_that_tells_enough_is_read(form: str) -> None:
     # GIVEN reads, in a layout of -f
     source = source_of(records(FORMS[form]))
-    # WHEN they are read
+    # WHEN they are read / THEN each has its parts; what is not printed is told with what that costs
     trace = Trace(source)
     bios = [window.bios for window in trace.lifecycles()]
-    # THEN each has its parts; what is not printed is told with what that costs
     assert sum(map(len, bios)) == IOS
     assert source.problems == []
     assert ("has no sequence number" in "\n".join(source.remarks)) == ("{s" not in FORMS[form])
@@ -331,26 +355,23 @@ def test_a_layout_that_tells_enough_is_read(form: str) -> None:
 def test_layouts_that_tell_less() -> None:
     # GIVEN a remap and a split, whose origin and rest -f does not print
     source = source_of(records(FORMS["the default head"], ("A", 8, 8), ("X", 8, 8)))
-    # WHEN they are read
+    # WHEN they are read / THEN the others are there, no loss is made up, and it is told
     events = events_of(source)
-    # THEN the others are there, no loss is made up, and it is told
     assert len(events) == 5 * IOS
     assert not set(events.kind.tolist()) & {Kind.A, Kind.X}
     assert source.losses == []
     assert sum("left out: -f does not print" in remark for remark in source.remarks) == 2
     # GIVEN lines that do not have the layout of the others
     source = source_of(records(FORMS["columns"]) + b"0.000000999 odd\n")
-    # WHEN they are read
+    # WHEN they are read / THEN they are counted
     events = events_of(source)
-    # THEN they are counted
     assert len(events) == 5 * IOS
     assert "1 lines with a time that do not have the layout" in source.problems[0]
     # GIVEN a text without numbers, appended to itself
     once = records(FORMS["columns"])
     source = source_of(once + once)
-    # WHEN it is read
+    # WHEN it is read / THEN the second half is left out, and told
     events = events_of(source)
-    # THEN the second half is left out, and told
     assert len(events) == 5 * IOS + 1  # the last line's repetition has the newest time
     assert "earlier times than the lines before" in source.problems[0]
 
@@ -367,8 +388,7 @@ def test_layouts_that_tell_less() -> None:
 )
 def test_a_layout_that_is_not_clear_is_refused(form: str, what: str) -> None:
     # GIVEN a layout without what is needed, or in which it could be any of two columns
-    # WHEN it is opened
-    # THEN one message says what is not clear, and what to print
+    # WHEN it is opened / THEN one message says what is not clear, and what to print
     with pytest.raises(LogFormatError, match="layout of -f, which does not tell") as error:
         source_of(records(form))
     assert what in str(error.value)
@@ -382,8 +402,7 @@ def test_text_of_other_tools_is_not_taken_for_it() -> None:
         b"0.000000001 some words\n0.000000002 more words\n",
         text("hello", *io_lines(1, 8))[:3],
     ]
-    # WHEN it is opened
-    # THEN it is another format's, or nobody's
+    # WHEN it is opened / THEN it is another format's, or nobody's
     for data in others:
         try:
             source = open_source(io.BytesIO(data))
@@ -426,20 +445,18 @@ def test_a_log_s_lines_have_the_records_of_its_files(name: str, tmp_path: Path) 
         binary = events_of(open_source(files / device))
         if not len(binary):
             continue
-        # WHEN each device's lines are read
+        # WHEN each device's lines are read / THEN they have the same records
         lines = tmp_path / f"{device}.txt"
         lines.write_text(run(dump.command, "--format", "blkparse", files / device))
         source = open_source(lines)
-        # THEN they have the same records
         assert contents(events_of(source)) == contents(binary)
         assert source.problems == []
 
 
 def test_thread_names_are_those_of_the_set() -> None:
     # GIVEN a set whose process notes name its threads
-    # WHEN the text and the set are read
+    # WHEN the text and the set are read / THEN the threads of its records have the same names
     printed, recorded = (named(open_source(DATA / name)) for name in ("vda.txt", "vda"))
-    # THEN the threads of its records have the same names
     assert len(printed) == 3
     assert printed < recorded
 

@@ -19,6 +19,7 @@ from biotrail.converters.inputs.opening import open_source
 from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
+from tests.support.golden_files import expect_section
 from tests.support.paths import DATA as TEST_DATA
 from tests.support.paths import ROOT
 from tests.support.sources import everything
@@ -80,9 +81,8 @@ def test_lines_of_every_tool_are_the_same_events(head):
     # GIVEN the lines of all events as this tool prints them
     source = source_of(text(*(line(body, head) for body in BODIES)))
     expected = events_of(source_of(text(*(line(body) for body in BODIES))))
-    # WHEN they are read
+    # WHEN they are read / THEN each is an event, the same for all tools
     events = events_of(source)
-    # THEN each is an event, the same for all tools
     assert len(events) == len(BODIES)
     assert (events.raw == expected.raw).all()
     assert set(events.ts.tolist()) == {1996_596_531_000}
@@ -110,10 +110,9 @@ def test_names_may_have_any_letters(name, head):
     # GIVEN a thread with such a name
     before = HEADS[head].replace("fio", name)
     body = BODIES[0].replace("fio", name)
-    # WHEN its event is read
+    # WHEN its event is read / THEN thread, CPU and sector are right, and so is the name
     source = source_of(text(before.format(body)))
     events = everything(source)
-    # THEN thread, CPU and sector are right, and so is the name
     queued = events.take(events.rows(Kind.Q))
     assert queued.raw[:, 2].tolist() == [49032]
     assert (queued.raw[:, 4] >> np.uint64(32)).tolist() == [18214]
@@ -124,9 +123,8 @@ def test_names_may_have_any_letters(name, head):
 def test_what_a_program_writes_into_a_trace_is_no_event():
     # GIVEN a marker that looks like an event
     marker = line(f"tracing_mark_write: {line(BODIES[0]).strip()}")
-    # WHEN it is read
+    # WHEN it is read / THEN it is another event, passed over
     source = source_of(text(marker, line(BODIES[0])))
-    # THEN it is another event, passed over
     assert len(events_of(source)) == 1
     assert source.passed_over == {"tracing_mark_write": 1}
 
@@ -159,10 +157,9 @@ def test_lost_events_are_dated_by_their_cpu(lost):
     first, other, last = line(BODIES[0]), line(BODIES[0]), line(BODIES[0])
     other = other.replace("[001]", "[000]").replace("1996.", "1997.")
     last = last.replace("1996.", "1998.")
-    # WHEN they are read
+    # WHEN they are read / THEN the loss is from the CPU's last event to its next
     source = source_of(text(first, other, lost, last))
     events_of(source)
-    # THEN the loss is from the CPU's last event to its next
     assert source.losses == [
         {
             "start": 1996_596_531_000,
@@ -178,9 +175,8 @@ def test_lost_events_are_dated_by_their_cpu(lost):
 def test_real_losses_of_text_are_dated_and_counted():
     # GIVEN what ftrace printed of a ring that was too small
     source = open_source(DATA / "lossy.trace.txt")
-    # WHEN it is read
+    # WHEN it is read / THEN the second CPU's beginning is a loss, and the number is said
     events = events_of(source)
-    # THEN the second CPU's beginning is a loss, and the number is said
     assert len(events) == 188
     assert [loss["cpu"] for loss in source.losses] == [1]
     assert source.losses[0]["start"] == events.ts[0]
@@ -195,9 +191,8 @@ def test_real_losses_of_text_are_dated_and_counted():
 def test_lines_that_are_no_events_are_told():
     # GIVEN a line of an event with other fields
     odd = line("block_rq_issue: dev=7340032 sector=8")
-    # WHEN it is read
+    # WHEN it is read / THEN there is a problem with its number
     source = source_of(text(line(BODIES[0]), odd))
-    # THEN there is a problem with its number
     assert len(events_of(source)) == 1
     assert "1 lines of block events" in source.problems[0]
     assert "line 2" in source.problems[0]
@@ -208,9 +203,8 @@ def test_lines_that_are_no_events_are_told():
     assert any("1 lines are no events, the first in line 2" in r for r in source.remarks)
     # GIVEN a text that is cut in its last number
     data = text(line(BODIES[0]), line(BODIES[3]))[:-2]
-    # WHEN it is read
+    # WHEN it is read / THEN the number is not guessed
     source = source_of(data)
-    # THEN the number is not guessed
     assert len(events_of(source)) == 1
     assert "line 2 has no end" in source.problems[0]
     assert source.unreadable_bytes > 0
@@ -220,9 +214,8 @@ def test_a_file_that_unpacks_to_far_more_than_text_does_is_given_up():
     # GIVEN a gzip file of 64 MiB of spaces behind an event
     packed = gzip.compress(text(line(BODIES[0])) + b" " * (64 << 20))
     source = source_of(packed)
-    # WHEN it is read
+    # WHEN it is read / THEN it is given up before all of it is unpacked
     events = events_of(source)
-    # THEN it is given up before all of it is unpacked
     assert len(events) == 1
     assert "unpack to more than" in source.problems[0]
 
@@ -283,9 +276,6 @@ def test_random_changes_never_break_the_loops(monkeypatch):
 
 # The layouts of text: which are read, what is said of the others; docs/inputs.md lists both.
 
-DOC = ROOT / "docs" / "inputs.md"
-SECTION = re.compile(r"(<!-- generated: layouts of text -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-
 
 def named(layout: TextLayout) -> str:
     return layout.name
@@ -300,9 +290,8 @@ def test_a_layout_is_read(layout: TextLayout) -> None:
     # GIVEN one read in this layout, as it is, packed, and without the newline at its end, as it is
     # pasted
     for data in (layout.text, gzip.compress(layout.text), layout.text.rstrip()):
-        # WHEN it is opened
+        # WHEN it is opened / THEN it is one I/O of 200 µs
         [io_] = biotrail.open(io.BytesIO(data)).bios.to_pylist()
-        # THEN it is one I/O of 200 µs
         found = (io_["device"], io_["op"], io_["sector"], io_["bytes"])
         assert found == ("8:0", "read", 1000, 4096)
         assert (io_["latency_ns"], io_["status"]) == (200_000, "OK")
@@ -323,15 +312,9 @@ def test_a_layout_without_what_is_needed_is_named(layout: TextLayout) -> None:
 
 
 def test_the_document_lists_the_layouts(update: bool) -> None:
-    # GIVEN the document / WHEN its table is made again
-    text, wanted = DOC.read_text(), table() + "\n"
-    if update:
-        text = SECTION.sub(lambda m: m[1] + wanted + m[3], text)
-        DOC.write_text(text)
-    # THEN it is what stands there
-    found = SECTION.search(text)
-    assert found is not None
-    assert found[2] == wanted
+    # GIVEN the document / WHEN its table is made again / THEN it is what stands there
+    page = ROOT / "docs" / "inputs.md"
+    expect_section(page, "generated: layouts of text", table(), update=update)
 
 
 @pytest.mark.parametrize(
@@ -381,9 +364,8 @@ def test_the_document_lists_the_layouts(update: bool) -> None:
 def test_fields_by_name_are_the_same_events(usual: str, pairs: str) -> None:
     # GIVEN an event in the usual layout, and with its fields by name
     head = "             fio-18214   [001] d..1.  1996.596531: "
-    # WHEN both are read
+    # WHEN both are read / THEN they are the same, but for where a name ends that looks like a field
     one, other = (events_of_text(f"{head}{body}\n".encode()) for body in (usual, pairs))
-    # THEN they are the same, but for where a name ends that looks like a field
     kinds = one.kind != Kind.TASK
     assert (one.raw[kinds] == other.raw[other.kind != Kind.TASK]).all()
 
@@ -394,9 +376,8 @@ def test_events_that_lack_a_field_are_said(left_out: str) -> None:
     odd = re.sub(rf"\b{left_out}=\S+ ", "", PAIRS_ISSUE)
     head = "dd-500   [000]    10.000000: "
     source = open_source(io.BytesIO(f"{head}{ISSUE}\n{head}{odd}\n".encode()))
-    # WHEN it is read
+    # WHEN it is read / THEN it is left out, and its line named
     events = everything(source)
-    # THEN it is left out, and its line named
     assert len(events.rows(Kind.D)) == 1
     assert "1 lines of block events that are not understood, the first in line 2" in str(
         source.problems
@@ -418,9 +399,8 @@ def test_names_and_statuses_in_fields_by_name() -> None:
     # GIVEN names that look like fields, quoted in the layout of pairs
     for name in ("a b", "x=1", "dev=3", "a]"):
         body = PAIRS_ISSUE.replace("comm=dd", f"comm={name}")
-        # WHEN it is read
+        # WHEN it is read / THEN sector and device are right, and so is the name
         events = events_of_text(f"dd-500   [000]    10.000000: {body}\n".encode())
-        # THEN sector and device are right, and so is the name
         assert events.fields(Kind.D, events.rows(Kind.D))["sector"].tolist() == [1000]
         task = events.take(events.rows(Kind.TASK)).raw[:, 2:4].tobytes().rstrip(b"\0")
         assert task == name.encode()
@@ -473,15 +453,13 @@ def test_a_real_text_several_times_is_the_text_once(
 def test_copies_of_a_ring_count_once() -> None:
     # GIVEN a text with a ring that began late, twice
     once = (DATA / "lossy.trace.txt").read_text()
-    # WHEN it is read
+    # WHEN it is read / THEN its loss is there once
     source, _ = read(once * 2)
-    # THEN its loss is there once
     assert source.losses == read(once)[0].losses
     # GIVEN copies of a ring that moved on: the second lacks the first events and has newer ones
     text = io_at(10, 1000) + io_at(11, 2000) + io_at(11, 2000) + io_at(12, 3000)
-    # WHEN it is read
+    # WHEN it is read / THEN each event is there once
     source, events = read(text)
-    # THEN each event is there once
     assert len(events.rows(Kind.C)) == 3
     assert "3 lines" in str(source.remarks)
     # GIVEN a second copy in which ftrace does not know the thread's name any more
@@ -513,9 +491,8 @@ def test_what_is_no_repetition_is_kept() -> None:
     assert not source.problems
     # GIVEN an earlier recording behind a later one
     text = io_at(20, 1000) + io_at(10, 2000) + io_at(30, 3000)
-    # WHEN it is read
+    # WHEN it is read / THEN all events are there, and that times go back is told, with the place
     source, events = read(text)
-    # THEN all events are there, and that times go back is told, with the place
     assert len(events.rows(Kind.C)) == 3
     [said] = source.problems
     assert "3 events are older than events of their CPU before them, by up to 10.000200 s" in said
@@ -528,9 +505,8 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ftrace_text, "_MOST_IN_RUN", 16)
     monkeypatch.setattr(lines_module, "BLOCK_BYTES", 2000)
     once = "".join(io_at(second, 8 * second) for second in range(10, 110))
-    # WHEN it is read
+    # WHEN it is read / THEN what is too far back to be compared is kept, and told
     source, events = read(once * 2)
-    # THEN what is too far back to be compared is kept, and told
     assert len(events.rows(Kind.Q, Kind.D, Kind.C)) == 600
     assert "are older than events of their CPU" in str(source.problems)
 
@@ -611,9 +587,8 @@ def test_text_without_a_header_tells_its_zeros() -> None:
     # GIVEN text as perf prints it, whose header counts nothing
     line = b"dd 500 [000] %d.000000: block:block_rq_issue: 8,0 R 4096 () 1000 + 8 [dd]\n"
     data = b"".join(line % second for second in range(10, 300))
-    # WHEN a page of it is zeros
+    # WHEN a page of it is zeros / THEN they are told
     source, _ = read_text(with_zeros(data, 8192, 4096))
-    # THEN they are told
     [said] = source.problems
     assert "4,096 bytes of zeros at byte 8,192" in said
     assert len(source.damaged) == 1
@@ -626,10 +601,9 @@ def test_zeros_at_the_beginning_and_at_the_end_are_told(size: int, tmp_path) -> 
     first.write_bytes(with_zeros(WHOLE, 0, size))
     last.write_bytes(with_zeros(WHOLE, len(WHOLE) - size, size))
     for path in (first, last):
-        # WHEN it is opened by its path
+        # WHEN it is opened by its path / THEN it is read, and the zeros are told
         source = open_source(path)
         list(source.parts())
-        # THEN it is read, and the zeros are told
         assert f"{size:,} bytes" in str(source.problems) or "has no end" in str(source.problems)
         assert source.unreadable_bytes >= size
 
@@ -637,9 +611,8 @@ def test_zeros_at_the_beginning_and_at_the_end_are_told(size: int, tmp_path) -> 
 def test_a_text_that_was_cut_in_its_middle_is_told_with_the_place() -> None:
     # GIVEN a text whose middle is missing
     data = WHOLE[:20000] + WHOLE[-20000:]
-    # WHEN it is read
+    # WHEN it is read / THEN the number of what is missing is told, and between which events
     source, events = read_text(data)
-    # THEN the number of what is missing is told, and between which events
     start, end = around(data, 20000, 20000)
     missing = EVENTS - len(events) - 1  # one line is of two halves
     [short] = [problem for problem in source.problems if "counts 560 entries" in problem]
@@ -652,9 +625,8 @@ def test_a_text_that_was_cut_in_its_middle_is_told_with_the_place() -> None:
 def test_what_headers_count_and_is_missing_is_told() -> None:
     # GIVEN a text out of which somebody has taken 10 lines
     lines = WHOLE.splitlines(keepends=True)
-    # WHEN it is read
+    # WHEN it is read / THEN their number is told; when it was is not known
     source, events = read_text(b"".join(lines[:100] + lines[110:]))
-    # THEN their number is told; when it was is not known
     assert len(events) == EVENTS - 10
     [short] = source.problems
     assert "10 are missing, where is not known" in short

@@ -189,10 +189,9 @@ def test_a_file_that_is_cut_costs_what_it_lacks(tmp_path: Path) -> None:
     place = shutil.copytree(REAL, tmp_path / "longer")
     with open(place / "blk_1", "ab") as stream:
         stream.write((REAL / "blk_1").read_bytes()[:5000])
-    # WHEN it is read
+    # WHEN it is read / THEN nothing of the whole packet is missing, and the rest is told
     source = open_source(place)
     events = everything(source)
-    # THEN nothing of the whole packet is missing, and the rest is told
     assert len(events) == len(everything(open_source(REAL)))
     assert source.unreadable_bytes == 5000
     assert any(f"{place}/blk_1: 5000 bytes cannot be read" in text for text in source.problems)
@@ -237,9 +236,8 @@ def test_a_trace_that_cannot_be_read_is_one_message(
         metadata = (place / "metadata").read_bytes()
         changed = {"cut": metadata[:600], "wrong": metadata.replace(b"stream", b"strcam")}
         (place / "metadata").write_bytes(changed.get(what.split(maxsplit=1)[0], b""))
-    # WHEN a command reads it
+    # WHEN a command reads it / THEN there is one message with its path, and no traceback
     done = cli("report", place)
-    # THEN there is one message with its path, and no traceback
     assert done.status == 1
     assert done.err.startswith(f"biotrail: error: {place}")
     assert words in done.err

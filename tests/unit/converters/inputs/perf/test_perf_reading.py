@@ -18,16 +18,10 @@ from biotrail.recorder.schema.errors import LogFormatError
 from biotrail.recorder.schema.records import Kind
 from tests.support import perf_files as perf
 from tests.support.both_ways import uncompiled
-from tests.support.perf_files import FEATURE, HARDWARE, Perf
+from tests.support.perf_files import FEATURE, HARDWARE, START, Perf
 from tests.support.sources import Pipe, everything
 
 LOOPS = uncompiled("converters/inputs/perf/walk_loops.py")
-START = 5_000_000_000
-
-
-def reads(made: Perf, count: int = 5) -> list[bytes]:
-    """Return the records of `count` reads, one after the other."""
-    return [r for i in range(count) for r in made.io(START + 10_000 * i, 64 * i)]
 
 
 def read(data: bytes) -> tuple[PerfSource, Events]:
@@ -67,7 +61,7 @@ WANTED = [
 def test_samples_of_any_type_and_byte_order(order: str, sample_type: int, read_format: int) -> None:
     """GIVEN samples with other fields before the tracepoint's; THEN the events are the same."""
     made = Perf(order, sample_type, read_format)
-    source, events = read(made.file(reads(made)))
+    source, events = read(made.file(made.reads(5)))
     assert told(events) == WANTED
     assert (source.problems, source.unreadable_bytes) == ([], 0)
 
@@ -88,7 +82,7 @@ def test_call_chains_of_any_length() -> None:
 def test_compressed_records(kind: int, size: int) -> None:
     """GIVEN records compressed in pieces that end anywhere; THEN the events are the same."""
     made = Perf()
-    whole = b"".join(reads(made))
+    whole = b"".join(made.reads(5))
     chunks = [whole[at : at + size] for at in range(0, len(whole), size)]
     source, events = read(made.file(made.compressed(chunks, kind)))
     assert told(events) == WANTED
@@ -98,7 +92,7 @@ def test_compressed_records(kind: int, size: int) -> None:
 def test_records_that_are_there_twice_count_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """GIVEN a compressed recording with a record again, at once and later; THEN they count once."""
     made = Perf()
-    records_ = reads(made)
+    records_ = made.reads(5)
     chunks = [b"".join([*records_[:4], records_[3]]), b"".join([records_[3], *records_[4:]])]
     source, events = read(made.file(made.compressed(chunks)))
     assert told(events) == WANTED
@@ -117,16 +111,16 @@ def test_files_and_pipes_are_read_alike(tmp_path: Path) -> None:
     """GIVEN what perf writes into a pipe, with data that follow records; THEN it is read."""
     made = Perf(features={perf.HOSTNAME: Perf().text("machine")})
     extra = made.record(perf.AUXTRACE, made.pack("QQQQII", 24, 0, 0, 0, 0, 0)) + bytes(range(24))
-    source = open_source(Pipe(made.pipe([extra, *reads(made)])))
+    source = open_source(Pipe(made.pipe([extra, *made.reads(5)])))
     events = everything(source)
     assert told(events) == WANTED
     assert source.header["host"]["name"] == "machine"
     assert source.header["events"]["letters"] == ["Q", "D", "C"]
     # GIVEN a file that comes through a pipe / THEN it is read, with the formats at its end
-    source = open_source(Pipe(made.file(reads(made))))
+    source = open_source(Pipe(made.file(made.reads(5))))
     assert told(everything(source)) == WANTED
     # GIVEN a file of any name / THEN it is read as perf's
-    (tmp_path / "trace.biotrail").write_bytes(made.file(reads(made)))
+    (tmp_path / "trace.biotrail").write_bytes(made.file(made.reads(5)))
     trace = Trace(tmp_path / "trace.biotrail")
     bios = [table.bios for table in trace.lifecycles()]
     assert [t for b in bios for t in (b.complete - b.queue).tolist()] == [2000] * 5
@@ -136,13 +130,13 @@ def test_records_are_found_by_any_loops_in_any_blocks(monkeypatch: pytest.Monkey
     """GIVEN a file; WHEN records are found by each of the loops; THEN the events are the same."""
     for order in ("<", ">"):
         made = Perf(order)
-        data = made.file(reads(made))
+        data = made.file(made.reads(5))
         for loops in (records.loops, LOOPS):
             monkeypatch.setattr(records, "loops", loops)
             assert told(read(data)[1]) == WANTED
     # GIVEN blocks of few bytes / THEN records that lie across them are read
     made = Perf()
-    data = made.file(reads(made))
+    data = made.file(made.reads(5))
     for size in (8, 100, 333):
         monkeypatch.setattr(records, "BLOCK_BYTES", size)
         assert told(read(data)[1]) == WANTED
@@ -152,7 +146,7 @@ def test_names_of_threads() -> None:
     """GIVEN names with and without a time, and names in events; THEN threads are named by them."""
     made = Perf()
     early, late = made.comm(9, b"earlier"), made.comm(7, b"renamed", START + 5)
-    _, events = read(made.file([early, *reads(made, 1), late]))
+    _, events = read(made.file([early, *made.reads(1), late]))
     tasks = events.fields(Kind.TASK, events.rows(Kind.TASK))
     found = zip(tasks["tid"].tolist(), tasks["comm"].tolist(), strict=True)
     assert list(found) == [(9, b"earlier"), (7, b"reader"), (7, b"renamed"), (7, b"reader")]
@@ -166,7 +160,7 @@ def test_what_was_lost_is_dated() -> None:
     later = made.pack("QQQ", START + 40_000, 0, 0) + made.trailer(START + 40_000, 1)
     in_all = made.record(perf.LOST_SAMPLES, made.pack("Q", 9) + made.trailer())
     filtered = made.record(perf.LOST_SAMPLES, made.pack("Q", 50) + made.trailer(), 1 << 15)
-    records_ = [*reads(made, 2), made.lost(4, START + 20_000), *reads(made)[6:]]
+    records_ = [*made.reads(2), made.lost(4, START + 20_000), *made.reads(5)[6:]]
     records_ += [made.record(perf.THROTTLE, body), made.record(perf.UNTHROTTLE, later)]
     source, _ = read(made.file([*records_, in_all, filtered]))
     found = [(loss["start"], loss["end"], loss["cpu"], loss["count"]) for loss in source.losses]
@@ -183,7 +177,7 @@ def test_a_ksymbol_may_have_bytes_behind_its_end() -> None:
     made = Perf()
     body = made.pack("QIHH", 1 << 63, 20, 1, 0) + b"bpf_prog_59f4a931744dcdc6".ljust(32, b"\0")
     ends = made.trailer(START + 1_000), made.trailer(START + 1_000) + b"\x48\x5c\x79\xa0" * 8
-    data = made.file([*reads(made), *(made.record(17, body + end) for end in ends)])
+    data = made.file([*made.reads(5), *(made.record(17, body + end) for end in ends)])
     source, _ = read(data)
     assert source.losses == []
     assert source.unreadable_bytes == 0
@@ -204,7 +198,7 @@ def test_other_events_are_counted_and_passed_over() -> None:
     """GIVEN samples of the scheduler; THEN a remark names them, and what is not recorded."""
     made = Perf(names=("block_rq_issue", "block_rq_complete", "sched_switch"))
     switch = [made.sample("sched_switch", START + i, next=3) for i in range(4)]
-    source, events = read(made.file([*switch, *reads(made, 1)[:2]]))
+    source, events = read(made.file([*switch, *made.reads(1)[:2]]))
     assert len(events.rows(Kind.D, Kind.C)) == 2
     assert any("sched_switch 4" in r for r in source.remarks)
     assert any("block_bio_queue was not recorded" in r for r in source.remarks)
@@ -221,7 +215,7 @@ def test_the_file_says_of_machine_filter_and_command() -> None:
         perf.CLOCK_DATA: clocks,
         perf.CMDLINE: made.pack("I", 2) + made.text("perf") + made.text("--pid=7"),
     }
-    source, _ = read(made.file(reads(made)))
+    source, _ = read(made.file(made.reads(5)))
     header = source.header
     assert (header["host"]["name"], header["kernel"]["release"]) == ("box", "6.18.0")
     assert (header["created_by"], header["backend"]) == ("perf 6.1", "perf")
@@ -232,7 +226,7 @@ def test_the_file_says_of_machine_filter_and_command() -> None:
     command = ["perf", "record", "--filter", "dev == 1"]
     packed = b"".join(made.text(word) for word in command)
     made.features = {perf.CMDLINE: made.pack("I", len(command)) + packed}
-    source, _ = read(made.file(reads(made)))
+    source, _ = read(made.file(made.reads(5)))
     assert any("--filter" in remark for remark in source.remarks)
     assert source.header["command"] == command
 
@@ -240,7 +234,7 @@ def test_the_file_says_of_machine_filter_and_command() -> None:
 @pytest.mark.parametrize("made", [Perf(period=10), Perf(">", flags=1 << 18 | 1 << 10)])
 def test_a_sample_of_the_events_is_said_to_be_one(made: Perf) -> None:
     """GIVEN a recording of each tenth event, or at a frequency; THEN a remark says so."""
-    source, _ = read(made.file(reads(made)))
+    source, _ = read(made.file(made.reads(5)))
     assert any("a sample of the events" in remark for remark in source.remarks)
 
 
@@ -291,19 +285,6 @@ def test_names_keep_their_modifiers(kind: int, name: str, shown: str) -> None:
     assert facts.name(0) == shown
 
 
-def test_a_recording_of_other_events_names_them() -> None:
-    """GIVEN a recording of cpu-clock:u and page-faults:u alone; THEN the message names them so."""
-    made = Perf(names=("block_bio_queue", "block_rq_issue"))
-    made.features[Feature.EVENT_DESC] = event_desc("cpu-clock:u", "page-faults:u")
-    data = bytearray(made.file(made.io(START, 64)))
-    (attrs_at,) = struct.unpack_from("<Q", data, 24)
-    (each,) = struct.unpack_from("<Q", data, 16)
-    for number in range(2):
-        struct.pack_into("<IIQ", data, attrs_at + each * number, SOFTWARE, 128, 2 * number)
-    with pytest.raises(LogFormatError, match=r"only cpu-clock:u, page-faults:u\), .*: record"):
-        read(bytes(data))
-
-
 def described() -> tuple[Perf, list[bytes]]:
     """Return a recording of three reads with every section that is read, and its records."""
     made = Perf()
@@ -315,7 +296,7 @@ def described() -> tuple[Perf, list[bytes]]:
         Feature.EVENT_DESC: event_desc(*(f"block:{name}" for name in made.names)),
         Feature.CLOCK_DATA: struct.pack("<IIQQ", 1, 1, 10**18, START),
     }
-    return made, [r for i in range(3) for r in made.io(START + 10_000 * i, 64 * i)]
+    return made, made.reads(3)
 
 
 @pytest.mark.parametrize("number", DESCRIBING)
@@ -345,14 +326,6 @@ def test_a_section_that_only_describes_costs_itself(number: Feature, damage: str
     assert len(said) == 1 or (damage == "garbage" and number in numbers)
 
 
-def test_perf_s_own_file_without_its_host_s_name() -> None:
-    """GIVEN a file that perf wrote, with the section HOSTNAME empty; THEN its events are there."""
-    whole = REAL.read_bytes()
-    data = bytearray(whole)
-    struct.pack_into("<Q", data, sections(whole)[Feature.HOSTNAME] + 8, 0)
-    assert len(read(bytes(data))[1]) == len(read(whole)[1])
-
-
 def test_the_formats_are_needed() -> None:
     """GIVEN the same file with its formats' section empty; THEN it is refused with a message."""
     data = bytearray(REAL.read_bytes())
@@ -364,7 +337,7 @@ def test_the_formats_are_needed() -> None:
 def test_a_format_that_is_damaged_costs_its_event() -> None:
     """GIVEN a format of completions without an ID; THEN issues are read, and it is said."""
     made = Perf()
-    records = [r for i in range(3) for r in made.io(START + 10_000 * i, 64 * i)]
+    records = made.reads(3)
     data = made.file(records)
     whole = len(read(data)[1])
     damaged = data.replace(b"name: block_rq_complete\nID: ", b"name: block_rq_complete\nIX: ")
@@ -392,7 +365,7 @@ def test_a_format_that_comes_behind_samples_is_too_late() -> None:
 def test_a_pipe_s_description_that_is_damaged(body: bytes) -> None:
     """GIVEN a pipe with a feature that perf does not have; THEN it is read, and that is said."""
     made = Perf()
-    records = [r for i in range(3) for r in made.io(START + 10_000 * i, 64 * i)]
+    records = made.reads(3)
     whole = len(read(made.pipe(records))[1])
     source, events = read(made.pipe([made.record(FEATURE, body), *records]))
     assert len(events) == whole

@@ -23,7 +23,7 @@ from biotrail.recorder.schema.records import Kind
 from tests.support.both_ways import uncompiled
 from tests.support.paths import DATA
 from tests.support.sources import Pipe, everything
-from tests.support.system_traces import Event, SystemTrace
+from tests.support.system_traces import Event, SystemTrace, varint
 from tests.support.traced_events import makedev
 
 SAMPLE = DATA / "perfetto" / "ext4-on-loop.pftrace"
@@ -123,9 +123,8 @@ def test_a_block_is_complete_up_to_what_follows(tmp_path: Path) -> None:
     trace = trace_of([e for e in read_of(T + 10, 8) if e[0] == 0], more=70_000)
     trace.events(1, [e for _, e in read_of(T + 10, 8)[3:]])
     source = PerfettoSource(io.BytesIO(trace.bytes()))
-    # WHEN its batches are read
+    # WHEN its batches are read / THEN the first says that it is complete only up to the later event
     batches = list(source.batches())
-    # THEN the first says that it is complete only up to the later event
     assert len(batches) > 2
     assert batches[0].complete_to == T + 10 + 90_000 - 1
     assert bios_of(io.BytesIO(trace.bytes())) == [wanted(T + 10, 8)]
@@ -168,9 +167,8 @@ def test_events_without_a_message_of_their_own() -> None:
     trace = SystemTrace()
     trace.events(0, found)
     source = PerfettoSource(io.BytesIO(trace.bytes()))
-    # WHEN they are read
+    # WHEN they are read / THEN those of the block layer are events, and the other is counted
     events = everything(source)
-    # THEN those of the block layer are events, and the other is counted
     assert events.ts.tolist() == [T + 1, T + 1, T + 2]
     assert source.header["events"]["letters"] == ["m", "E"]
     assert any("generic 1" in remark for remark in source.remarks)
@@ -185,9 +183,8 @@ def test_what_the_trace_describes_and_the_tree_names() -> None:
     trace.described(T + 5, 42, 70_000, {1: 8 << 8, 2: 2000, 3: 8, 4: "WS", 5: 4096})
     trace.described(T + 6, 42, 70_001, {1: 3})
     source = PerfettoSource(io.BytesIO(trace.bytes()))
-    # WHEN it is read
+    # WHEN it is read / THEN those of the block layer are events, with their fields
     events = everything(source)
-    # THEN those of the block layer are events, with their fields
     (row,) = np.flatnonzero(events.kind == Kind.RQ_MERGE)
     assert (events.ts[row], events.dev[row], events.sector[row]) == (T + 5, 8 << 20, 2000)
     assert events.bytes[row] == 4096
@@ -259,9 +256,8 @@ def test_what_was_not_enabled_is_said() -> None:
     config = trace.add().trace_config.data_sources.add().config.ftrace_config
     config.ftrace_events.extend(["block/block_rq_issue", "block/block_rq_complete", "sched/*"])
     source = PerfettoSource(io.BytesIO(trace.bytes()))
-    # WHEN it is read
+    # WHEN it is read / THEN bios are said to be missing, and the request has its times
     list(source.parts())
-    # THEN bios are said to be missing, and the request has its times
     assert any("block_bio_queue was not recorded" in remark for remark in source.remarks)
     requests = [w.requests for w in Lifecycle(io.BytesIO(trace.bytes())).lifecycles()]
     assert [(int(r.issue[0]), int(r.complete[0])) for r in requests if len(r)] == [
@@ -470,17 +466,10 @@ def test_a_trace_is_the_same(expected: tuple[Events, list[str]], plain_loops: No
     assert np.array_equal(events.raw, expected[0].raw)
 
 
-def _varint(value: int) -> bytes:
-    out = b""
-    while value > 0x7F:
-        out, value = out + bytes([value & 0x7F | 0x80]), value >> 7
-    return out + bytes([value])
-
-
 @pytest.mark.parametrize("value", [0, 127, 128, 2**31, 2**63 - 1, 2**63, 2**64 - 1])
 def test_numbers_of_64_bits(value: int, plain_loops: None) -> None:
     # GIVEN a message with a number as varint and as fixed 64 bits
-    data = memoryview(b"\x08" + _varint(value) + b"\x11" + value.to_bytes(8, "little"))
+    data = memoryview(b"\x08" + varint(value) + b"\x11" + value.to_bytes(8, "little"))
     message = packets.Messages(data, np.array([0]), np.array([len(data)]))
     # WHEN both are read / THEN they are that number, signed
     fields = message.fields([1, 2])

@@ -28,27 +28,17 @@ from biotrail.converters.outputs.perfetto.names import (
     REQUEST,
     SUBMISSION,
     Detail,
-    Options,
 )
 from biotrail.converters.outputs.perfetto.place import Named
 from biotrail.converters.outputs.perfetto.place import places as named_places
 from biotrail.converters.outputs.perfetto.writing import LanePool
-from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.errors import OutputError
 from tests.support import captures, cut_logs, paths
 from tests.support.both_ways import uncompiled
 from tests.support.cli_runner import Cli
 from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
-from tests.support.perfetto_make import (
-    HEADER,
-    PREFLUSH,
-    WRITE,
-    Scene,
-    bio,
-    context,
-    direct,
-)
+from tests.support.perfetto_make import HEADER, PREFLUSH, WRITE, Scene, bio, context, direct, traced
 from tests.support.perfetto_scenes import T, assert_shows, cuts, drawn, scenes, trace_of
 
 
@@ -80,9 +70,8 @@ def test_what_is_open_is_drawn_to_the_end_of_the_recording():
     later = {clock: at + 3_000_000_000 for clock, at in HEADER["clocks"].items()}
     facts.clocks.append(later)
     out = io.BytesIO()
-    # WHEN it is converted
+    # WHEN it is converted / THEN it is drawn to that reading and marked
     summary = convert(scene.windows([T + 100]), facts, out)
-    # THEN it is drawn to that reading and marked
     (one,) = read(out.getvalue()).slices("bio")
     assert (one.start, one.end) == (T + 5, T + 3_000_000_000)
     assert one.args["open_at_end"] is True
@@ -316,13 +305,9 @@ def places(trace: Read, category: str) -> dict[tuple[int, int, int, str], Slice]
 def test_the_slowest_are_drawn_in_full_and_the_others_in_brief(cli: Cli, tmp_path: Path) -> None:
     # GIVEN more I/Os of a device and operation than have all arguments, in several windows
     log = plain_log(tmp_path, 6000)
-    context, found = Trace(log).context, {}
-    for detail in (Detail.FULL, Detail.STANDARD):
-        out = io.BytesIO()
-        convert(Trace(log).lifecycles(3000), context, out, options=Options(detail=detail))
-        found[detail] = read(out.getvalue())
+    found = [traced(log, 3000, detail=detail) for detail in (Detail.FULL, Detail.STANDARD)]
     for category in ("bio", "request"):
-        full, standard = (places(found[d], category) for d in (Detail.FULL, Detail.STANDARD))
+        full, standard = (places(one, category) for one in found)
         # WHEN it is drawn by default THEN the same slices are there
         assert list(standard) == list(full)
         groups: dict[tuple[object, ...], list[Slice]] = {}
@@ -432,11 +417,10 @@ def test_losses_stand_in_the_part_of_their_time(cli: Cli, tmp_path: Path) -> Non
     # GIVEN a log with a loss window far into it, of which its index tells at once
     log = tmp_path / "disk.biotrail"
     cut_logs.write(log, 120)
-    # WHEN it is converted in parts
+    # WHEN it is converted in parts / THEN none is larger than was asked for
     done = cli("convert", "--max-size", "256K", log)
     assert done.status == 0, done.err
     traces = [read(path.read_bytes()) for path in parts_of(tmp_path)]
-    # THEN none is larger than was asked for
     assert len(traces) > 1
     assert all(path.stat().st_size <= 256 * KIB for path in parts_of(tmp_path))
     # AND one part has it, and no part goes on to where others are

@@ -2,7 +2,6 @@
 """Lives of followed objects in Perfetto traces."""
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,50 +11,19 @@ from hypothesis import given, settings
 
 from biotrail.converters.events.tables import LossWindows
 from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
-from biotrail.converters.outputs.perfetto.names import Detail, Options
-from biotrail.converters.pipeline import WINDOW_EVENTS, Trace
+from biotrail.converters.outputs.perfetto.names import Detail
+from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.payloads import FollowFacts
 from biotrail.recorder.schema.records import HIT_BORN, HIT_ENDED, Kind
 from tests.support.cli_runner import Cli
-from tests.support.follow_logs import (
-    US,
-    FollowLog,
-    logs,
-    many,
-    read_write,
-)
+from tests.support.follow_logs import US, FollowLog, logs, many, read_write
 from tests.support.paths import SAMPLE
 from tests.support.perfetto_check import Read, Slice, read
+from tests.support.perfetto_make import traced
 from tests.support.site_logs import FOLLOW, SiteLog
 from tests.support.stack_logs import DEV, START
 
 LIFE = "request 0xffff888000001400 life 1 (sector 2048)"
-
-
-def traced(log: FollowLog, window: int = WINDOW_EVENTS) -> Read:
-    trace = Trace(io.BytesIO(log.data()))
-    out = io.BytesIO()
-    convert(trace.lifecycles(window, small=True), trace.context, out)
-    return read(out.getvalue())
-
-
-def texts(slices: list[Slice], depth: int = 0) -> Iterator[str]:
-    for one in slices:
-        begin, end = (time - START for time in (one.start, one.end))
-        yield f"{'  ' * depth}{one.name} {begin / US:g}..{end / US:g}"
-        yield from texts(one.children, depth + 1)
-
-
-def test_lives_stand_beside_the_block_layers_tracks() -> None:
-    # GIVEN a log with bios and followed requests  WHEN converted
-    log = FollowLog()
-    log.bio(10, 900_000, call=None)
-    read_write(log)
-    trace = traced(log)
-    # THEN it has both, below one root
-    assert len(trace.slices("bio")) == 1
-    roots = {trace.path(uuid).split("/")[0] for uuid in trace.tracks}
-    assert len(roots) == 1
 
 
 def test_parts_hold_every_life_once() -> None:
@@ -90,10 +58,9 @@ def test_a_loss_before_the_window_of_the_first_hits_is_known_to_their_life() -> 
     window, *rest = trace.lifecycles()
     at = np.array([START + 10 * US])
     lost = LossWindows(at, at + US, np.array([0]), np.array([int(Kind.HIT)]), np.array([3]))
-    # WHEN converted
+    # WHEN converted / THEN the life says so
     out = io.BytesIO()
     convert([replace(window, sites=None, loss=lost), window, *rest], trace.context, out)
-    # THEN the life says so
     found = read(out.getvalue())
     (track,) = [t for uuid, t in found.tracks.items() if found.path(uuid).endswith(LIFE)]
     assert track.slices[0].args["lost"] == "records were lost meanwhile"
@@ -118,7 +85,7 @@ def test_the_command_says_how_many_lives_there_are(cli: Cli, tmp_path: Path) -> 
 @given(logs())
 def test_any_hits_give_a_sound_trace(log: FollowLog) -> None:
     # GIVEN any hits  WHEN converted  THEN slices nest, and time does not go back on a track
-    traced(log)
+    traced(log.data(), small=True)
 
 
 # Slices of followed requests and bios in Perfetto traces: their life, and the arrow to it.
@@ -161,10 +128,7 @@ def made(path: Path, follow: FollowFacts, *, timed: bool = False, twice: bool = 
 
 
 def traced_beside_io(log: Path, window: int, detail: Detail = Detail.FULL) -> Read:
-    trace, out = Trace(log), io.BytesIO()
-    options = Options(detail=detail, every_arrow=True)
-    convert(trace.lifecycles(window), trace.context, out, options=options)
-    return read(out.getvalue())
+    return traced(log, window, detail=detail, every_arrow=True)
 
 
 def lives_of(trace: Read, slices: list[Slice]) -> list[list[int]]:

@@ -231,11 +231,10 @@ def test_stages_find_their_slices(monkeypatch, loops, shape):
     start = rng.integers(0, 500, 80)
     names = np.ones(80, np.uint64)
     slices = Slices(BIO, number, start, start + 3_000, names, number, number)
-    # WHEN each looks for its slice
+    # WHEN each looks for its slice / THEN each slice has those that last, in their order
     use(monkeypatch, loops)
     columns.add_stages(slices, stages)
     found = slices.stages
-    # THEN each slice has those that last, in their order
     places = {one: row for row, one in enumerate(number.tolist())}
     rows = np.array([places.get(one, -1) for one in owner.tolist()])
     kept = np.argsort(rows, kind="stable")
@@ -305,10 +304,9 @@ def test_block_io_parses_as_the_events_that_were_meant(entries):
     given_ = [np.array(one, dtype) for one, dtype in zip(columns, dtypes, strict=True)]
     out = np.empty(64 * len(entries), dtype=np.uint8)
     for loops in (COMPILED, UNCOMPILED):
-        # WHEN they are encoded
+        # WHEN they are encoded / THEN protobuf reads each event
         packet = TracePacket()
         packet.ftrace_events.MergeFromString(out[: loops.encode_block_io(*given_, out)].tobytes())
-        # THEN protobuf reads each event
         found = []
         for event in packet.ftrace_events.event:
             done = event.HasField("block_io_done")

@@ -5,11 +5,10 @@ import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from biotrail.cli.main import main
-from biotrail.converters.outputs.perfetto.convert import convert, convert_parts
+from biotrail.converters.outputs.perfetto.convert import convert_parts
 from biotrail.converters.outputs.perfetto.names import (
     ARGUMENTS,
     BIO,
@@ -24,16 +23,13 @@ from biotrail.converters.outputs.perfetto.tracks import Identity
 from biotrail.converters.pipeline import Trace
 from biotrail.recorder.schema.syscalls import KERNEL_THREAD
 from tests.support.path_logs import FSYNC, WITH_REASONS, WRITE, PathLog
-from tests.support.path_tables import recorded_path
-from tests.support.paths import ROOT
 from tests.support.perfetto_check import Read, Slice, read
+from tests.support.perfetto_make import traced
 from tests.support.stack_logs import DEV, START
 
 
 def trace_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
-    source, out = Trace(io.BytesIO(log.data(**how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out, options=Options(every_call=True))
-    return read(out.getvalue())
+    return traced(log.data(**how), size, every_call=True)
 
 
 def spans(one: Slice) -> list[tuple[str, int, int]]:
@@ -86,13 +82,8 @@ def test_bios_name_their_call_and_who_dirtied_them() -> None:
     log.bio(5000, 9000, call=None, opf=1 << 19)
     found = [one.args for one in trace_of(log).slices(BIO)]
     # THEN each says what is known, and no more
-    assert [args.get("call") for args in found] == [
-        "pread64",
-        "32-bit system call",
-        "page fault",
-        None,
-        None,
-    ]
+    calls = [args.get("call") for args in found]
+    assert calls == ["pread64", "32-bit system call", "page fault", None, None]
     assert ["fd" in args for args in found] == [True, True, False, False, False]
     who = [(a.get("dirtied_by"), a.get("dirtied_pid"), a.get("dirtied_before_ns")) for a in found]
     assert who == [(None, None, None)] * 3 + [("postgres", 811, 700)] + [(None, None, None)]
@@ -136,9 +127,8 @@ def test_the_slowest_calls_say_whose_io_the_device_had() -> None:
     for tid in (50, 51, 52):
         log.task(tid, b"kworker/u8:1")
         log.waits_alone(100, 20_000 + tid, 20_100 + tid, tid, number=KERNEL_THREAD)
-    # WHEN it is converted
+    # WHEN it is converted / THEN the longest of these is there, and both calls
     slow = sorted(trace_of(log).slices("slowest call"), key=lambda one: one.start - one.end)
-    # THEN the longest of these is there, and both calls
     assert [one.name.partition(" kworker")[0] for one in slow] == [
         "(kernel thread)",
         "pread64 fio",
@@ -153,17 +143,14 @@ def test_writes_to_sysfs_and_procfs_are_not_among_the_slowest() -> None:
         log.name(77, b"queue", b"scheduler")
         log.waits(500, 600, 20_000, 20_100, 44)
         log.returns(500, 30_000, 44, number=WRITE, blocked=19_400, waits=1, file=77)
-        # WHEN it is converted
+        # WHEN it is converted / THEN that to the disk is among the slowest; both are drawn as calls
         trace = trace_of(log, notes={"mounts": {str(DEV): [["/", mount]]}}, files={})
         names = [one.name for one in trace.slices("slowest call")]
-        # THEN that to the disk is among the slowest; both are drawn as calls
         assert ("write" in names) == there, mount
         assert "write" in [one.name for one in trace.slices(CALL)]
 
 
 # Arrows from calls to their I/O and back to the waits that it ended, and slices of interrupts.
-
-RECORDED = ROOT / "tests" / "data" / "calls" / "ext4-on-loop.biotrail"
 
 
 SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
@@ -171,10 +158,7 @@ SOFTIRQ = {"hard": 900, "raised": 800, "soft": 300, "irq": 27, "context": 1}
 
 
 def arrows_of(data: bytes | Path, size: int = 1_000_000, detail: Detail = Detail.FULL) -> Read:
-    source, out = Trace(io.BytesIO(data) if isinstance(data, bytes) else data), io.BytesIO()
-    options = Options(detail=detail, every_arrow=True)
-    convert(source.lifecycles(size), source.context, out, options=options)
-    return read(out.getvalue())
+    return traced(data, size, detail=detail, every_arrow=True)
 
 
 def said(one: Slice) -> str:
@@ -313,36 +297,6 @@ def test_bios_have_the_arrows_of_their_own_calls() -> None:
     assert all(one.args["tid"] == other.args["tid"] for one, other in pairs)
 
 
-def test_arrows_of_a_recording_are_those_of_its_tables() -> None:
-    # GIVEN a recording on a loop device whose I/O is another disk's WHEN it is converted
-    trace, tables = arrows_of(RECORDED), recorded_path(RECORDED)
-    pairs = [(one.category, other.category) for one, other in along(trace)]
-    # THEN every bio of a timed call that returned has its arrow, and no other bio
-    _, paths = tables.with_paths(np.ones(len(tables.bios), dtype=np.bool_))
-    row = tables.call_of(paths, _tids(tables, paths.number))
-    assert pairs.count((CALL, BIO)) == int((row >= 0).sum()) > 50
-    for one, other in along(trace):
-        if (one.category, other.category) == (CALL, BIO):
-            assert one.args["tid"] == other.args["tid"]
-            assert one.start <= other.start <= one.end
-        elif other.category == "request":
-            assert one.category != BIO or one.args["request"] == other.args["number"]
-            assert one.start <= other.start
-        elif other.category == BIO:
-            assert other.args["parent"] is not None
-            assert one.args["device"] != other.args["device"]
-        else:
-            assert other.name == "runnable"
-            assert 0 <= other.start - one.end <= 100_000
-    # AND most waits for a call's own I/O are known to be ended by it
-    assert pairs.count(("request", "stage")) > 30
-
-
-def _tids(tables: Any, number: Any) -> Any:
-    order = np.argsort(tables.bios.number)
-    return tables.bios.tid[order[np.searchsorted(tables.bios.number, number, sorter=order)]]
-
-
 def test_interrupts_are_slices_of_their_device() -> None:
     # GIVEN completions in a softirq, in an interrupt, in a softirq without one, and in a task
     log = PathLog()
@@ -350,9 +304,8 @@ def test_interrupts_are_slices_of_their_device() -> None:
     log.request(11_000, 15_000, hard=900, irq=28, context=2)
     log.request(21_000, 25_000, raised=800, soft=300, context=1)
     log.request(31_000, 35_000, context=0)
-    # WHEN they are converted
+    # WHEN they are converted / THEN each is a slice with its steps; a task's completion has none
     trace = arrows_of(log.data())
-    # THEN each is a slice with its steps; a task's completion has none
     softirq, interrupt, without = interrupts(trace)
     steps = [("hard irq", 100), ("raised", 500), ("softirq", 300)]
     assert softirq == ("interrupt", 4100, 5000, {"irq": 27}, steps)
@@ -420,9 +373,7 @@ NOTES = {"stacks": {"wait": {"7": [["jbd2_log_wait_commit", "", 1]], "8": [["odd
 
 
 def waits_of(log: PathLog, size: int = 1_000_000, **how: Any) -> Read:
-    source, out = Trace(io.BytesIO(log.data(notes=NOTES, **how))), io.BytesIO()
-    convert(source.lifecycles(size), source.context, out)
-    return read(out.getvalue())
+    return traced(log.data(notes=NOTES, **how), size)
 
 
 def waits_sample() -> PathLog:

@@ -44,6 +44,7 @@ from tests.support.perfetto_make import (
     context,
     direct,
     request,
+    traced,
 )
 from tests.support.perfetto_scenes import LABELS, ROOT, T, trace_of
 
@@ -254,9 +255,7 @@ NAMES = {
 
 def requests_of(log: PathLog) -> list[Slice]:
     """The slices of a log's requests, in their order."""
-    source, out = Trace(io.BytesIO(log.data())), io.BytesIO()
-    convert(source.lifecycles(), source.context, out)
-    return read(out.getvalue()).slices(REQUEST)
+    return traced(log.data()).slices(REQUEST)
 
 
 def test_requests_say_what_their_driver_did() -> None:
