@@ -214,7 +214,9 @@ def command(logs: tuple[str, ...], asked: ConvertOptions) -> None:
     biotrail convert disk.biotrail -o d.blktrace && blkparse -i d.blktrace/nvme0n1
     ssh host sudo biotrail record -o - --duration 5s | biotrail convert - -o host.pftrace
     """  # noqa: D301 - \b is click's mark for text that keeps its lines
-    guest, reading = asked.guest, asked.reading
+    guest, reading, drawing = asked.guest, asked.reading, asked.drawing
+    if drawing.ftrace and not drawing.detail.requests:
+        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
     with terminated_as_interrupted():
         guest.check(asked.beside is not None, "and --with exclude each other")
         if asked.beside is not None and asked.alone:
@@ -304,8 +306,6 @@ def _checked_output(log: str, asked: ConvertOptions) -> tuple[str, str]:
         raise click.UsageError("--colour is for Perfetto traces")
     if form != PERFETTO and (drawing.every_arrow or drawing.every_call or drawing.ftrace):
         raise click.UsageError("--flows, --all-calls and --ftrace are for Perfetto traces")
-    if drawing.ftrace and not drawing.detail.requests:
-        raise click.UsageError(f"--ftrace is of requests, which --detail {drawing.detail} has not")
     if asked.max_size is not None:
         if form != PERFETTO or target == "-":
             raise click.UsageError("--max-size is for Perfetto traces that are written to files")

@@ -27,6 +27,7 @@ WRONG = [
     ("convert x.biotrail -o x.txt", "the ending of x.txt names no format"),
     ("convert x.biotrail -o ''", "--output': must not be empty"),
     ("convert x.biotrail -o - --format otf2", "otf2 output is a directory: give -o OUT"),
+    ("convert LOG OTHER -o x.pftrace --ftrace --detail bios", "which --detail bios has not"),
     ("convert LOG --with t.pftrace -o x.otf2", "--with is for Perfetto traces"),
     ("convert LOG --with t.pftrace -o x.pftrace --max-size 1M", "--with writes one file"),
     ("convert LOG --with - -o x.pftrace", "--with reads its trace twice, so it cannot be a pipe"),
