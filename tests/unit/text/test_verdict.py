@@ -396,10 +396,7 @@ def test_the_culprit_is_named_with_what_would_be_without(tmp_path: Path, cli: Cl
     assert figures["without_mean_ns"] == pytest.approx(2 * MS)
     # AND without the option nobody is blamed
     assert "blame" not in [one["rule"] for one in said_with_blame(cli, path)]
-
-
-def test_nobody_is_named_where_others_cost_little(tmp_path: Path, cli: Cli) -> None:
-    # GIVEN a reader that is rarely beside writes WHEN it is reported THEN nobody is named
+    # AND with it nobody is where the reader is rarely beside writes
     path = log(tmp_path, beside=1)
     assert "blame" not in [one["rule"] for one in said_with_blame(cli, "--blame=process", path)]
 

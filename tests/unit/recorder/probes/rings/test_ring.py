@@ -21,7 +21,6 @@ from biotrail.recorder.probes.rings.waker import Waker
 from biotrail.recorder.schema.errors import ProbeError
 from biotrail.recorder.schema.records import Kind
 
-MIB = 1 << 20
 SIZES = RingSizes(ring_bytes=32 << 10, upper_bytes=4096)
 CPUS = 3
 
