@@ -582,7 +582,8 @@ def find_page(m: Machine, b: Bio) -> None:
     carrier: Bio = above.first_front if above and above.first_front else above
     # Pages are used again: linked by that alone, all bios that had one would be one family, which
     # never ends.
-    if above and not flown(carrier, m.ts) and above.again < 0 and above.last_ended.number < 0:
+    ended: bint = above != NULL and (above.again >= 0 or above.last_ended.number >= 0)
+    if above and not ((ended or flown(carrier, m.ts)) and m.on["loops/in-flight"]):
         if stands_on(above.device, m.device.dev) or not m.on["loops/directly-below"]:
             b.above = above
             link_bios(b, above)

@@ -602,6 +602,12 @@ TABLES: dict[str, tuple[Rule, ...]] = {
     ),
     "loops": (
         Rule(
+            "in-flight",
+            "its piece with that page is in flight at the lower `Q`",
+            "pages are used again, and the request ends when its lower I/O has",
+            "ordinary 1506994",
+        ),
+        Rule(
             "issued",
             "its request was issued",
             "the loop driver submits below when it is given a request (loop_queue_rq, lo_rw_aio)",

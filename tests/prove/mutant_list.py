@@ -41,7 +41,7 @@ MUTANTS = (
     Mutant("an upper bio's operation is not looked at", ("upper bios/same-operation",)),
     Mutant(
         "a loop's lower bio: the page alone tells, not when",
-        ("loops/issued-before", "loops/not-ended"),
+        ("loops/in-flight", "loops/issued-before", "loops/not-ended"),
     ),
     # By identity: ends, and what is sure.
     Mutant("a request never ends by its bytes", ("request ends/bytes-completed",)),
