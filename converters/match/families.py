@@ -468,7 +468,7 @@ def flown(b: Bio, ts: int64) -> bint:
         return True
     last: int64 = b.told.ts
     if b.request and b.request.complete.number >= 0:
-        if not b.request.in_driver and not b.request.requeued:  # it was more than a part
+        if not b.request.in_driver:  # else it was a part
             ended = True
         last = max(last, b.request.told.ts)
     return ended and last < ts
@@ -573,17 +573,34 @@ def offer_chain(m: Machine, r: Request) -> None:
         link_request(b, r)
 
 
+def page_is_free(above: Bio, ts: int64) -> bint:
+    """Return whether a bio's first page is known to be in no I/O of its own at a time."""
+    piece: Bio = above
+    at: At
+    if above.again >= 0 or above.last_ended.number >= 0:
+        return True
+    while piece.first_front:
+        piece = piece.first_front
+    at = cython.address(piece.front)
+    if at.number < 0:
+        at = cython.address(piece.got)
+    if at.number < 0:
+        at = cython.address(piece.start)
+    if at.number < 0:
+        at = cython.address(piece.joined)
+    # The X of a front that begins before it may not have been recorded.
+    return (at.number < 0 or at.sector == above.queue.sector) and flown(piece, ts)
+
+
 def find_page(m: Machine, b: Bio) -> None:
     """Note the bio above whose first page a bio on a loop device's backing disk carries."""
     if b.page == 0 or not m.has_stacks:
         return
     entry: Entry = entry_of(m, m.pages, b.page, 0)
     above: Bio = cython.cast(Bio, entry.what)
-    carrier: Bio = above.first_front if above and above.first_front else above
     # Pages are used again: linked by that alone, all bios that had one would be one family, which
     # never ends.
-    ended: bint = above != NULL and (above.again >= 0 or above.last_ended.number >= 0)
-    if above and not ((ended or flown(carrier, m.ts)) and m.on["loops/in-flight"]):
+    if above and not (page_is_free(above, m.ts) and m.on["loops/in-flight"]):
         if stands_on(above.device, m.device.dev) or not m.on["loops/directly-below"]:
             b.above = above
             link_bios(b, above)

@@ -623,7 +623,7 @@ TABLES: dict[str, tuple[Rule, ...]] = {
             "not-ended",
             "it has not ended by then",
             "the request ends when its lower I/O has (lo_rw_aio_complete)",
-            "seed 3000840",
+            "seed 3001141",
         ),
         Rule(
             "not-completed-in-part",

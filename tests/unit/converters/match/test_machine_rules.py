@@ -17,8 +17,10 @@ from biotrail.converters.events.tasks import TaskNames
 from biotrail.converters.match import rules
 from biotrail.converters.match.tables import Matcher
 from tests.prove.machine import INTERVAL_KINDS, KINDS, complaints, interval_complaints
+from tests.scenarios.cases_more import LOOP as UPPER
+from tests.scenarios.cases_more import REQUEST_BASED as BELOW
 from tests.scenarios.rule_cases import CASES
-from tests.scenarios.tools import devices_with, events_of
+from tests.scenarios.tools import devices_with, events_of, spelled, tables_of
 from tests.simulation.delivery import log_of
 from tests.simulation.loads import history
 from tests.support import captures
@@ -40,6 +42,32 @@ RECORDINGS = {
     if rule.needed_by.startswith("recording ")
 }
 """Rule → recording that comes out otherwise without it."""
+PIECES_ABOVE = {
+    "without the X": """
+        0 Q 7:1 W 0+32 bio=1 page=4000
+        2 GsD 7:1 W 0+16 bio=2 rq=1
+        5 GsD 7:1 W 16+16 bio=1 rq=2
+        15 C 7:1 W 16+16 bio=1 rq=2
+        """,
+    "without the first X of two": """
+        0 Q 7:1 W 0+48 bio=1 page=4000
+        1 GsD 7:1 W 0+16 bio=2 rq=1
+        5 XG 7:1 W 16+16 bio=4 parent=1
+        7 sD 7:1 W 16+16 bio=4 rq=2
+        9 GsD 7:1 W 32+16 bio=1 rq=3
+        14 C 7:1 W 16+16 bio=4 rq=2
+        """,
+    "split twice": """
+        0 Q 7:1 W 0+48 bio=1 page=4000
+        1 X 7:1 W 0+32 bio=2 parent=1
+        2 XG 7:1 W 0+16 bio=4 parent=2
+        4 sD 7:1 W 0+16 bio=4 rq=1
+        6 GsD 7:1 W 16+16 bio=2 rq=2
+        8 GsD 7:1 W 32+16 bio=1 rq=3
+        14 C 7:1 W 16+16 bio=2 rq=2
+        """,
+}
+"""A loop's bio in pieces: the first one is in flight at 20, another has ended."""
 LOOP = "0 Q 7:1 R 0+8 bio=1 page=1\n1 s 7:1 R 0+8 bio=1 rq=1\n"
 ORDINARY = INTERVAL_KINDS["ordinary, by intervals"]
 TEXTS = {
@@ -171,6 +199,15 @@ def test_without_the_rule_a_few_events_come_out_otherwise(name: str) -> None:
     found = rows(TEXTS[name], by_intervals)
     with without(name):
         assert rows(TEXTS[name], by_intervals) != found
+
+
+@pytest.mark.parametrize("pieces", PIECES_ABOVE.values(), ids=PIECES_ABOVE)
+def test_a_loops_bio_has_the_page_of_the_piece_in_flight(pieces: str) -> None:
+    # GIVEN a bio of a loop device whose first piece is in flight, while another has ended
+    lower = "20 Q 254:0 W 7000+16 bio=3 page=4000\n30 DC 254:0 W 7000+16 bio=3 rq=4"
+    # WHEN the backing disk's bio has its first page  THEN the one is above the other
+    bios = tables_of(events_of(spelled(f"{pieces}\n{lower}")), devices=(UPPER, BELOW)).bios
+    assert bios.parent[bios.sector == 7000].tolist() == [0]
 
 
 def machine(by_intervals: bool = False) -> Matcher:
