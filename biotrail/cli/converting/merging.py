@@ -82,8 +82,12 @@ def convert(
     found: list[Alignment | None] = [one.joined.alignment for one in besides]
     found = found or alignments(clocks, None if guest is None else guest.fit.line)
     drawn = [None] * len(clocks) if guest is None else crossings(guest)
-    columns = recordings, clocks, found, others, drawn
-    logs = [Aligned(*row) for row in zip(*columns, strict=True)]
+    logs = [
+        Aligned(each, own, alignment=how, beside=one, crossing=crossing)
+        for each, own, how, one, crossing in zip(
+            recordings, clocks, found, others, drawn, strict=True
+        )
+    ]
     other = others[0]
 
     def write(out: BinaryIO) -> PerfettoSummary:

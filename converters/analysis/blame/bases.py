@@ -52,6 +52,7 @@ class Steps:
 
 _NO_TIMES: I64 = np.zeros((2, 2, _BUCKETS), np.int64)
 """Times of a class and stretch: (count and sum, 2 parts, buckets)."""
+_NO_TIMES.setflags(write=False)
 
 
 class Learner:

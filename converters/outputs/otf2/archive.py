@@ -211,8 +211,7 @@ class Archive:
         lib = self.lib
         writer = self.call(lib.Archive_GetMarkerWriter, self.handle)
         high = lib.SEVERITY_HIGH
-        names = "biotrail", "lost events"  # group, category
-        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, *names, high)
+        self.call(lib.MarkerWriter_WriteDefMarker, writer, 0, "biotrail", "lost events", high)
         for start, duration, text in rows:
             scope = lib.MARKER_SCOPE_GLOBAL
             self.call(lib.MarkerWriter_WriteMarker, writer, start, duration, 0, scope, 0, text)

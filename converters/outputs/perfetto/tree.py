@@ -195,7 +195,10 @@ class Tree:
     """Per group that was written, by its path within the log: its uuid."""
 
     def begin(self) -> None:
-        """Write the log's root, below the one that it may share with others, and "recording"."""
+        """Write the log's root, below the one that it may share with others, and "recording".
+
+        Before any lane, group or counter.
+        """
         place, above = self.place, None
         if place.above:
             above = Identity(place.above_key, beside=place.beside).uuid("host")
