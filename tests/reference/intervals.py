@@ -59,7 +59,8 @@ class IntervalReference(Completions):
 
     def _on_A(self, d: RefDevice, e: Thing, ts: int, fields: dict[str, Any]) -> None:
         bio = self.sent.pop(e.tid, None)
-        if bio is not None and bio.place == (fields["from_dev"], fields["from_sector"]):
+        on_disk = bio is not None and bio in d.waiting
+        if bio is not None and on_disk and bio.place == (fields["from_dev"], fields["from_sector"]):
             d.waiting.remove(bio)  # to a partition just now; from there to the disk
             bio.sector, bio.end = e.sector, e.end
         else:

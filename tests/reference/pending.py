@@ -97,6 +97,9 @@ class Ranges:
         """Takes it away."""
         self._tree.remove(self._interval(thing))
 
+    def __contains__(self, thing: Any) -> bool:
+        return self._interval(thing) in self._tree
+
     @staticmethod
     def _interval(thing: Thing) -> Interval:
         return Interval(thing.sector, max(thing.end, thing.sector + 1), thing)
