@@ -242,7 +242,7 @@ class Bio(Life):
     parent: "Bio"
     """It was split from."""
     first_front: "Bio"
-    """The first piece that X split off it, with its first page."""
+    """The first piece of which an X says that it was split off; with every X the first of all."""
     fronts_size: int64
     """Bytes that X split off."""
     candidates: "Link"
